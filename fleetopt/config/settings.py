@@ -1,0 +1,236 @@
+"""Every setting of FleetOpt, typed and described, read once at the edge.
+
+Sources, first wins: arguments, `FLEETOPT_…` variables (nested by `__`), a YAML file, defaults.
+Library objects are given these values and never read the environment themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    YamlConfigSettingsSource,
+)
+
+from fleetopt.errors import ConfigError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KafkaSettings(_Section):
+    """Where the request logs are."""
+
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="Broker addresses, host:port,…")
+    topic: str = Field("fleetopt.requests", description="Topic of the request logs.")
+    partitions: int = Field(
+        8, ge=1, le=1024, description="Partitions of the topic when FleetOpt creates it."
+    )
+    replication_factor: int = Field(
+        1, ge=1, description="Replicas of the topic when FleetOpt creates it."
+    )
+    retention_s: float = Field(
+        86_400.0,
+        gt=0,
+        description="Retention of the topic when FleetOpt creates it; at least the window.",
+    )
+    group: str = Field("fleetopt", description="Consumer group of the workers.")
+    session_timeout_s: float = Field(
+        10.0, gt=0, description="A worker silent for this long loses its partitions."
+    )
+    max_future_s: float = Field(
+        300.0,
+        ge=0,
+        description="An arrival later than its message's timestamp by more than this is refused.",
+    )
+
+
+class RedisSettings(_Section):
+    """Where sketches and recommendations are kept."""
+
+    url: str = Field("redis://127.0.0.1:6379/0", description="redis:// or rediss:// URL.")
+    history: int = Field(1_000, ge=1, description="Recommendations kept per fleet in its stream.")
+    timeout_s: float = Field(5.0, gt=0, description="Limit of one command.")
+
+
+class WindowSettings(_Section):
+    """What the sketches remember, in event time."""
+
+    slice_s: int = Field(60, ge=1, le=3600, description="Length of a slice.")
+    slices: int = Field(60, ge=2, le=1440, description="Closed slices that a plan looks at.")
+    allowed_lateness_s: float = Field(
+        120.0,
+        ge=0,
+        description="A record older than the newest by more than this may find its slice closed. "
+        "Logs are written at completion, so allow for the longest request.",
+    )
+
+
+class ReplanSettings(_Section):
+    """When to plan."""
+
+    interval_s: float = Field(30.0, gt=0, description="Time between two plans of a fleet.")
+    load_check_s: float = Field(
+        1.0, gt=0, description="Time between two checks of the pools' load; past its limit: replan."
+    )
+    stale_after_s: float = Field(
+        120.0, gt=0, description="Traffic unknown for this long makes a recommendation stale."
+    )
+
+
+class IngestSettings(_Section):
+    """How a worker reads the log."""
+
+    flush_interval_s: float = Field(
+        0.5, gt=0, description="Time between two durable writes of changed sketches."
+    )
+    max_fetch_bytes: int = Field(4 << 20, ge=1 << 16, description="Bytes of one fetch.")
+
+
+class FleetSettings(_Section):
+    """What a fleet is made of and promises."""
+
+    profile: str = Field(
+        "h100/qwen3-32b/tp2", description="Engine profile of both pools: `fleetopt profiles`."
+    )
+    short_profile: str | None = Field(None, description="Engine profile of the short pool.")
+    long_profile: str | None = Field(None, description="Engine profile of the long pool.")
+    long_context_tokens: int = Field(
+        32_768, ge=128, le=1 << 20, description="Context window of the long pool."
+    )
+    slo_ttft_p99: str = Field(
+        "500ms", description="P99 time to first token: `500ms` or `300ms+0.2ms/token`."
+    )
+    admission: Literal["statistical", "reserved"] = Field(
+        "statistical", description="How the engines admit sequences."
+    )
+    preemption_probability: float = Field(
+        0.001, gt=0, lt=0.5, description="Accepted under statistical admission."
+    )
+    max_utilization: float = Field(0.85, gt=0, lt=1, description="Cap on a pool's load.")
+    gamma_max: float = Field(2.0, ge=1, le=8, description="Upper limit of the compression band.")
+    compressible_share: float = Field(
+        0.75, ge=0, le=1, description="Prior for requests whose log names no category."
+    )
+    compression_penalty_usd: float = Field(
+        1e-6, ge=0, description="Price of one compressed request (quality)."
+    )
+    min_replicas: int = Field(1, ge=1, description="Fewest replicas of a pool in use.")
+    max_replicas: int | None = Field(None, ge=1, description="Most replicas of a pool.")
+    node_availability: float = Field(1.0, gt=0, le=1, description="Share of nodes that are up.")
+    max_drift_regret: float = Field(
+        0.03, gt=0, description="Regret of the pinned boundary that counts as drift."
+    )
+    min_samples: int = Field(
+        1_500, ge=1, description="Requests in the window below which the boundary is not moved."
+    )
+
+
+class WorkerSettings(_Section):
+    """The worker process."""
+
+    web_port: int | None = Field(
+        None, ge=1, le=65535, description="Port of Faust's web server; none: no web server."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log line."
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="`auto`: console on a terminal, else JSON."
+    )
+
+
+_Fleets = Annotated[
+    dict[str, dict[str, Any]],
+    Field(description="Per fleet: what differs from `fleet`, by the same keys."),
+]
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FLEETOPT_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+    )
+
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings, description="Request logs.")
+    redis: RedisSettings = Field(default_factory=RedisSettings, description="State and results.")
+    window: WindowSettings = Field(default_factory=WindowSettings, description="Event time.")
+    ingest: IngestSettings = Field(default_factory=IngestSettings, description="Reading.")
+    replan: ReplanSettings = Field(default_factory=ReplanSettings, description="Planning.")
+    worker: WorkerSettings = Field(default_factory=WorkerSettings, description="Process.")
+    profiles: Path | None = Field(None, description="TOML file with engine profiles of your own.")
+    fleet: FleetSettings = Field(default_factory=FleetSettings, description="Every fleet's base.")
+    fleets: _Fleets = Field(default_factory=dict)
+
+    @field_validator("fleets")
+    @classmethod
+    def _overrides_are_valid(cls, fleets: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, overrides in fleets.items():
+            try:
+                FleetSettings(**overrides)
+            except ValidationError as error:
+                raise ValueError(f"fleets.{name}: {_first_problem(error)}") from error
+        return fleets
+
+    def for_fleet(self, name: str) -> FleetSettings:
+        """Return the settings of the fleet `name`: the base with its own overrides."""
+        overrides = self.fleets.get(name)
+        if not overrides:
+            return self.fleet
+        return FleetSettings(**{**self.fleet.model_dump(), **overrides})
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: arguments, environment, file."""
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+
+
+def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
+    """Read the settings from the environment and, where given, a YAML file.
+
+    `overrides` are sections by name (`kafka={"topic": …}`) and win over both.
+    A wrong value raises ConfigError with the key's path.
+    """
+    if path is not None and not path.is_file():
+        raise ConfigError(f"there is no configuration file {path}")
+
+    class _FromFile(Settings):
+        model_config = SettingsConfigDict(yaml_file=path)
+
+    where = f"{path}: " if path else ""
+    try:
+        return _FromFile(**overrides)
+    except ValidationError as error:
+        raise ConfigError(f"{where}{_first_problem(error)}") from error
+    except (yaml.YAMLError, TypeError, ValueError, SettingsError) as error:
+        raise ConfigError(f"{where}not a YAML mapping of settings: {error}") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    got = problem["input"]
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: no such setting; `fleetopt config check --help` shows where they are"
+    shown = f", got {got!r}" if isinstance(got, str | int | float | bool) else ""
+    return f"{where}: {message}{shown}" if where else message
