@@ -66,24 +66,27 @@ def find_redis() -> str:
     )
 
 
-def ask_api_versions(port: int, timeout_s: float = 2.0) -> None:
-    """Send a Kafka ApiVersions request (version 0) and check that an answer without error comes.
+def ask_for_brokers(port: int, timeout_s: float = 2.0) -> None:
+    """Send a Kafka Metadata request (version 1, no topics) and check that a broker is listed.
 
-    Raises OSError while nobody answers, and ServiceError when what answers is not Kafka.
+    A node that is still on its way up answers earlier than it serves; then none is listed yet.
+    Raises OSError while nobody serves, and ServiceError when what answers is not Kafka.
     """
-    api_versions, version, correlation = 18, 0, 0x464F
-    request = struct.pack(">hhih", api_versions, version, correlation, -1)
+    metadata, version, correlation, no_client_id, no_topics = 3, 1, 0x464F, -1, 0
+    request = struct.pack(">hhihi", metadata, version, correlation, no_client_id, no_topics)
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         head = bytearray()
-        while len(head) < 10:
+        while len(head) < 12:
             received = connection.recv(64)
             if not received:
                 raise ConnectionResetError("the connection was closed before an answer")
             head += received
-    _, answered, error_code = struct.unpack(">iih", head[:10])
-    if answered != correlation or error_code:
+    _, answered, brokers = struct.unpack(">iii", head[:12])
+    if answered != correlation:
         raise ServiceError(f"what listens on 127.0.0.1:{port} does not speak the Kafka protocol")
+    if brokers < 1:
+        raise ConnectionRefusedError("no broker has registered yet")
 
 
 class EmbeddedBroker(ManagedService):
@@ -104,8 +107,8 @@ class EmbeddedBroker(ManagedService):
         # fmt: on
 
     def probe(self) -> None:
-        """Ask for the broker's API versions."""
-        ask_api_versions(self.port)
+        """Ask for the brokers of the cluster."""
+        ask_for_brokers(self.port)
 
     def not_ready(self) -> tuple[type[Exception], ...]:
         """Return what a closed port raises."""
