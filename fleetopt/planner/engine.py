@@ -1,0 +1,77 @@
+"""One engine replica: how long an iteration takes, what it holds, what it costs."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from fleetopt.errors import ConfigError
+
+_POSITIVE: Final = ("base_iteration_s",)
+_NOT_NEGATIVE: Final = (
+    "per_sequence_s",
+    "per_context_token_s",
+    "prefill_token_s",
+    "prefill_token_context_s",
+    "price_usd_per_gpu_h",
+)
+_AT_LEAST_ONE: Final = (
+    "gpus_per_replica",
+    "prefill_chunk_tokens",
+    "kv_capacity_tokens",
+    "kv_block_tokens",
+)
+
+
+@dataclass(frozen=True)
+class EngineProfile:
+    """Coefficients of one engine replica on one kind of GPU.
+
+    An iteration with k sequences of contexts L_1…L_k and m prefill tokens takes
+    W + h·k + κ·ΣL + p·m + c·Σ(tokens before them).
+
+    Raises
+    ------
+    ConfigError
+        If a figure is out of range; the message starts with the field's path.
+    """
+
+    name: str
+    gpu: str
+    model: str
+    gpus_per_replica: int
+    base_iteration_s: float  # W
+    per_sequence_s: float  # h
+    per_context_token_s: float  # κ
+    prefill_token_s: float  # p
+    prefill_token_context_s: float  # c
+    prefill_chunk_tokens: int  # ch
+    kv_capacity_tokens: int  # KV
+    price_usd_per_gpu_h: float
+    kv_block_tokens: int = 16
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("profile.name is empty; expected a name such as h100/qwen3-32b/tp2")
+        for field in _POSITIVE:
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ConfigError(f"{self.name}.{field} is {value}; expected a finite number > 0")
+        for field in _NOT_NEGATIVE:
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise ConfigError(f"{self.name}.{field} is {value}; expected a finite number ≥ 0")
+        for field in _AT_LEAST_ONE:
+            value = getattr(self, field)
+            if value < 1:
+                raise ConfigError(f"{self.name}.{field} is {value}; expected a whole number ≥ 1")
+
+    @property
+    def price_usd_per_replica_h(self) -> float:
+        """What one replica costs in an hour."""
+        return self.gpus_per_replica * self.price_usd_per_gpu_h
+
+    def slots_reserved(self, context_tokens: int) -> int:
+        """Sequences at once when each slot reserves a whole context; 0 if not even one fits."""
+        blocks = -(-context_tokens // self.kv_block_tokens)
+        return self.kv_capacity_tokens // (blocks * self.kv_block_tokens)

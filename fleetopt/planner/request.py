@@ -1,0 +1,108 @@
+"""What a plan is asked for: engines, target, limits and prices."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from fleetopt.errors import ConfigError
+from fleetopt.planner.bins import EDGES_TOKENS, nearest_edges
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.ttft import TtftTarget
+
+GAMMA_LIMIT: Final = 16.0
+DEFAULT_COMPRESSION_PENALTY_USD: Final = 1e-6
+"""One USD per million compressed requests: about 1 % of what serving a request costs.
+
+It stops γ from rising where compression hardly saves anything, and leaves it alone where
+it pays. Set it to what a worse answer costs you.
+"""
+
+
+class Admission(StrEnum):
+    """How many sequences a replica runs at once."""
+
+    RESERVED = "reserved"
+    STATISTICAL = "statistical"
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Everything a plan depends on besides the workload.
+
+    A pinned `boundary_tokens` is a bin edge below the long context, or the long context
+    itself, which means one pool.
+
+    Raises
+    ------
+    ConfigError
+        If a field is out of range; the message starts with its name.
+    """
+
+    short_profile: EngineProfile
+    long_profile: EngineProfile
+    long_context_tokens: int
+    slo_ttft_p99: TtftTarget
+    admission: Admission = Admission.STATISTICAL
+    preemption_probability: float = 0.001  # ε
+    max_utilization: float = 0.85  # ρ_max
+    gamma_max: float = 2.0
+    compressible_share: float = 0.75  # p_c, of requests whose class is unknown
+    compression_penalty_usd: float = DEFAULT_COMPRESSION_PENALTY_USD
+    min_replicas: int = 1
+    max_replicas: int | None = None
+    node_availability: float = 1.0
+    boundary_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _inside("max_utilization", self.max_utilization, 0.0, 1.0)
+        _inside("preemption_probability", self.preemption_probability, 0.0, 0.5)
+        _between("compressible_share", self.compressible_share, 0.0, 1.0)
+        _between("compression_penalty_usd", self.compression_penalty_usd, 0.0, 1e6)
+        _between("gamma_max", self.gamma_max, 1.0, GAMMA_LIMIT)
+        if not (math.isfinite(self.node_availability) and 0.0 < self.node_availability <= 1.0):
+            raise ConfigError(
+                f"node_availability is {self.node_availability}; expected more than 0 and at most 1"
+            )
+        if self.min_replicas < 1:
+            raise ConfigError(f"min_replicas is {self.min_replicas}; expected ≥ 1")
+        if self.max_replicas is not None and self.max_replicas < self.min_replicas:
+            raise ConfigError(
+                f"max_replicas is {self.max_replicas}; expected ≥ min_replicas={self.min_replicas}"
+            )
+        _check_context(self.long_context_tokens)
+        if self.boundary_tokens is not None:
+            check_boundary(self.boundary_tokens, self.long_context_tokens)
+
+
+def check_boundary(boundary_tokens: int, long_context_tokens: int) -> None:
+    """Refuse a pinned boundary that is neither a bin edge below C_l nor C_l itself."""
+    if boundary_tokens == long_context_tokens:
+        return
+    if boundary_tokens > long_context_tokens:
+        raise ConfigError(
+            f"boundary_tokens is {boundary_tokens}, above long_context_tokens="
+            f"{long_context_tokens}; expected a bin edge below it, or it itself for one pool"
+        )
+    edges = nearest_edges(boundary_tokens)
+    if edges != (boundary_tokens,):
+        listed = " or ".join(str(edge) for edge in edges)
+        raise ConfigError(
+            f"boundary_tokens is {boundary_tokens}, not a bin edge; the nearest are {listed}"
+        )
+
+
+def _check_context(tokens: int) -> None:
+    low, high = int(EDGES_TOKENS[1]), int(EDGES_TOKENS[-1])
+    if not low <= tokens <= high:
+        raise ConfigError(f"long_context_tokens is {tokens}; expected {low} to {high}")
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise ConfigError(f"{name} is {value}; expected {low:g} to {high:g}")
+
+
+def _inside(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low < value < high):
+        raise ConfigError(f"{name} is {value}; expected more than {low:g} and less than {high:g}")
