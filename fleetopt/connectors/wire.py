@@ -47,6 +47,7 @@ class Rejection(StrEnum):
     OUT_OF_RANGE = "out_of_range"
     FUTURE_ARRIVAL = "future_arrival"
     UNKNOWN_VERSION = "unknown_version"
+    TOO_MANY_FLEETS = "too_many_fleets"
 
 
 class RequestLog(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,0 +1,195 @@
+"""Redis: the client, waiting for the server, and what is told to gateways and autoscalers.
+
+Keys of a fleet share a hash tag, so that one script may touch them on Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing
+from typing import Any, Final, cast
+
+import msgspec
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from fleetopt.config.settings import RedisSettings
+from fleetopt.errors import ConfigError, InputError
+from fleetopt.planner.recommendation import Recommendation
+
+log = structlog.get_logger(__name__)
+
+UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
+"""Errors that say nothing about the command: try again."""
+
+_MAX_BACKOFF_S: Final = 10.0
+
+_PUBLISH = """
+local stored = redis.call('GET', KEYS[1])
+if stored then
+  local revision = cjson.decode(stored)['revision']
+  if revision >= tonumber(ARGV[1]) then
+    return revision
+  end
+end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'recommendation', ARGV[2])
+redis.call('PUBLISH', ARGV[4], ARGV[2])
+return 0
+"""
+
+
+def recommendation_key(fleet: str) -> str:
+    """Return the key that holds a fleet's newest recommendation as JSON."""
+    return f"fleetopt:{{{fleet}}}:recommendation"
+
+
+def recommendation_channel(fleet: str) -> str:
+    """Return the channel that carries each recommendation when it is written."""
+    return f"fleetopt:{{{fleet}}}:recommendations"
+
+
+def history_key(fleet: str) -> str:
+    """Return the capped stream of a fleet's recommendations."""
+    return f"fleetopt:{{{fleet}}}:history"
+
+
+def alerts_key(fleet: str) -> str:
+    """Return the capped stream of a fleet's alerts."""
+    return f"fleetopt:{{{fleet}}}:alerts"
+
+
+def connect(settings: RedisSettings) -> Redis:
+    """Return a client; the connection is made at the first command."""
+    try:
+        client = Redis.from_url(
+            settings.url,
+            socket_timeout=settings.timeout_s,
+            socket_connect_timeout=settings.timeout_s,
+            health_check_interval=30,
+            retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), retries=3),
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"redis.url: {error}, got {settings.url!r}; expected redis://host:port/0"
+        ) from error
+    return cast(Redis, client)
+
+
+async def wait_until_ready(client: Redis, url: str) -> None:
+    """Wait for the server with growing pauses, saying so; return when it answers."""
+    pause_s = 0.2
+    while True:
+        try:
+            await cast(Awaitable[bool], client.ping())
+        except UNREACHABLE as error:
+            log.warning(
+                "Redis does not answer; start it or set redis.url (FLEETOPT_REDIS__URL)",
+                url=_without_password(url),
+                error=str(error),
+                retry_in_s=pause_s,
+            )
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
+        else:
+            return
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.rpartition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+class RecommendationStore:
+    """Writes and reads what is recommended to a fleet."""
+
+    def __init__(self, client: Redis, history: int = 1_000) -> None:
+        self._client = client
+        self._history = history
+        self._publish = client.register_script(_PUBLISH)
+        self._decoder = msgspec.json.Decoder(Recommendation)
+
+    async def read(self, fleet: str) -> Recommendation | None:
+        """Return the newest recommendation, None before the first."""
+        value = await self._client.get(recommendation_key(fleet))
+        return None if value is None else self.decode(value)
+
+    def decode(self, value: bytes) -> Recommendation:
+        """Read a recommendation's JSON; raises InputError for anything else."""
+        try:
+            return self._decoder.decode(value)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InputError(
+                f"not a recommendation of this version of FleetOpt: {error}; "
+                "update this program, or delete the key to plan afresh"
+            ) from error
+
+    async def publish(self, recommendation: Recommendation) -> bool:
+        """Write key, history and channel in one step unless a revision as new is there.
+
+        Returns False where somebody else's revision is as new or newer: read it and go on from it.
+        """
+        fleet = recommendation.fleet
+        newer = await self._publish(
+            keys=[recommendation_key(fleet), history_key(fleet)],
+            args=[
+                recommendation.revision,
+                msgspec.json.encode(recommendation),
+                self._history,
+                recommendation_channel(fleet),
+            ],
+        )
+        return int(cast(int, newer)) == 0
+
+    async def alert(self, fleet: str, alert: Any) -> None:
+        """Append an alert to the fleet's stream of alerts and tell its channel."""
+        value = msgspec.json.encode(alert)
+        async with self._client.pipeline(transaction=True) as pipe:
+            pipe.xadd(alerts_key(fleet), {"alert": value}, maxlen=self._history, approximate=True)
+            pipe.publish(alerts_key(fleet), value)
+            await pipe.execute()
+
+    async def follow(self, fleet: str, poll_s: float = 5.0) -> AsyncIterator[Recommendation]:
+        """Yield the newest recommendation and every later one, through restarts of Redis.
+
+        PubSub is a nudge that may get lost, so the key is read after subscribing, whenever a
+        message comes, and every `poll_s`; revisions that were overtaken meanwhile are skipped.
+        """
+        seen = 0
+        pause_s = 0.2
+        while True:
+            try:
+                async with (
+                    aclosing(self._client.pubsub(ignore_subscribe_messages=True)) as pubsub  # type: ignore[type-var]
+                ):
+                    await pubsub.subscribe(recommendation_channel(fleet))
+                    while True:
+                        newest = await self.read(fleet)
+                        if newest is not None and newest.revision != seen:
+                            seen = newest.revision
+                            yield newest
+                        pause_s = 0.2
+                        await pubsub.get_message(timeout=poll_s)
+            except UNREACHABLE as error:
+                log.warning("Redis does not answer", error=str(error), retry_in_s=pause_s)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
+
+
+__all__ = [
+    "UNREACHABLE",
+    "RecommendationStore",
+    "RedisError",
+    "alerts_key",
+    "connect",
+    "history_key",
+    "recommendation_channel",
+    "recommendation_key",
+    "wait_until_ready",
+]

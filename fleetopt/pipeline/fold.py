@@ -1,0 +1,180 @@
+"""Messages of one partition, in order, folded into its windows. Pure.
+
+What can't be used comes back as dead letters; everything else is counted, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from fleetopt.connectors.columns import RequestColumns, concatenate
+from fleetopt.connectors.wire import (
+    Batch,
+    Rejected,
+    Rejection,
+    RequestLog,
+    columns_of,
+    decode_message,
+)
+from fleetopt.pipeline.window import MAX_FLEETS, PartitionWindows
+
+
+class Message(Protocol):
+    """What is needed of a Kafka record."""
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def timestamp(self) -> int: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A refused message or row, and where it stood."""
+
+    offset: int
+    rejected: Rejected
+
+
+class _Pending:
+    """A fleet's rows of one fetch, in the order of the log."""
+
+    __slots__ = ("_parts", "_records")
+
+    def __init__(self) -> None:
+        self._parts: list[RequestColumns] = []
+        self._records: list[RequestLog] = []
+
+    def add_record(self, record: RequestLog) -> None:
+        self._records.append(record)
+
+    def add_columns(self, columns: RequestColumns) -> None:
+        self._close_records()
+        self._parts.append(columns)
+
+    def drain(self) -> RequestColumns | None:
+        self._close_records()
+        parts, self._parts = self._parts, []
+        return concatenate(parts) if parts else None
+
+    def _close_records(self) -> None:
+        if self._records:
+            self._parts.append(columns_of(self._records))
+            self._records = []
+
+
+def fold(
+    windows: PartitionWindows, messages: Iterable[Message], max_future_s: float
+) -> list[DeadLetter]:
+    """Count the messages' requests in `windows` and move its position past the last message.
+
+    Messages before the position are covered already and are passed over. A request may not
+    arrive later than its message's timestamp plus `max_future_s`: one clock ahead of the others
+    would close everybody's slices.
+    """
+    letters: list[DeadLetter] = []
+    pending: dict[str, _Pending] = {}
+
+    def reject(offset: int, rejected: Rejected) -> None:
+        windows.reject(rejected.reason.value)
+        letters.append(DeadLetter(offset, rejected))
+
+    for message in messages:
+        offset = message.offset
+        if offset < windows.position:
+            continue
+        windows.position = offset + 1
+        latest_s = message.timestamp / 1e3 + max_future_s if message.timestamp > 0 else None
+        decoded = decode_message(message.value)
+        for rejected in decoded.rejected:
+            reject(offset, rejected)
+        for record in decoded.records:
+            if latest_s is not None and record.arrival_s > latest_s:
+                reject(offset, _future(record.arrival_s, latest_s, msgspec.json.encode(record)))
+                continue
+            rows = pending.get(record.fleet)
+            if rows is None:
+                if windows.fleet(record.fleet) is None:
+                    reject(offset, _too_many(record.fleet, msgspec.json.encode(record)))
+                    continue
+                rows = pending[record.fleet] = _Pending()
+            rows.add_record(record)
+        for batch in decoded.batches:
+            for rejected in _fold_batch(windows, pending, batch, latest_s):
+                reject(offset, rejected)
+    for fleet, rows in pending.items():
+        _drain(windows, fleet, rows)
+    return letters
+
+
+def _fold_batch(
+    windows: PartitionWindows, pending: dict[str, _Pending], batch: Batch, latest_s: float | None
+) -> list[Rejected]:
+    window = windows.fleet(batch.fleet)
+    if window is None:
+        return [_too_many(batch.fleet, _as_json(batch.fleet, batch.columns))]
+    if windows.is_repeated(batch.src, batch.seq):
+        window.meta.duplicated += len(batch.columns)
+        return []
+    rejected: list[Rejected] = []
+    columns, until_s = batch.columns, batch.until_s
+    if latest_s is not None and len(columns) and columns.arrival_s.max() > latest_s:
+        early = columns.arrival_s > latest_s
+        ahead = columns.take(early)
+        rejected = [
+            _future(float(row.arrival_s[0]), latest_s, _as_json(batch.fleet, row))
+            for row in (ahead.take(slice(at, at + 1)) for at in range(len(ahead)))
+        ]
+        columns = columns.take(~early)
+    rows = pending.get(batch.fleet)
+    if rows is None:
+        rows = pending[batch.fleet] = _Pending()
+    rows.add_columns(columns)
+    if until_s is not None:
+        _drain(windows, batch.fleet, rows)
+        if latest_s is not None and until_s > latest_s:
+            value = msgspec.json.encode({"fleet": batch.fleet, "until_s": until_s})
+            rejected.append(_future(until_s, latest_s, value))
+        else:
+            window.promise(until_s)
+    return rejected
+
+
+def _drain(windows: PartitionWindows, fleet: str, rows: _Pending) -> None:
+    columns = rows.drain()
+    window = windows.fleet(fleet)
+    if columns is not None and window is not None:
+        window.update(columns)
+
+
+def _future(time_s: float, latest_s: float, value: bytes) -> Rejected:
+    detail = (
+        f"{time_s:.3f} is {time_s - latest_s:.3f} s past the latest time accepted with this "
+        "message's timestamp: check the sender's clock, or raise kafka.max_future_s"
+    )
+    return Rejected(Rejection.FUTURE_ARRIVAL, detail, value)
+
+
+def _too_many(fleet: str, value: bytes) -> Rejected:
+    detail = f"fleet {fleet!r} is new and its partition has {MAX_FLEETS} fleets already"
+    return Rejected(Rejection.TOO_MANY_FLEETS, detail, value)
+
+
+def _as_json(fleet: str, columns: RequestColumns) -> bytes:
+    return msgspec.json.encode(
+        {
+            "v": 1,
+            "fleet": fleet,
+            "ts": columns.arrival_s.tolist(),
+            "p": columns.prompt_tokens.tolist(),
+            "o": columns.completion_tokens.tolist(),
+            "c": columns.compressibility.tolist(),
+            "s": (~columns.measured).astype(int).tolist(),
+        }
+    )

@@ -1,0 +1,102 @@
+"""What a fleet's traffic looks like now: its sketches from all partitions, as the planner's input.
+
+Pure. Lengths and rates come from closed slices, since logs are written at completion and the
+long requests of an open slice are still to come. A slice that nobody reported is unknown and
+left out of the rates; it is not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleetopt.pipeline.sketch import Sketch, cell_s
+from fleetopt.pipeline.window import FleetMeta, WindowConfig
+from fleetopt.planner.recommendation import Evidence
+from fleetopt.planner.workload import ArrivalStatistics, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """A fleet's window over all partitions."""
+
+    workload: Workload | None
+    """None where no slice is closed yet or no request's tokens are known."""
+    evidence: Evidence | None
+    sketch: Sketch
+    """The window's slices merged: for quantiles."""
+    accepted: int
+    late: int
+    watermark_s: float
+
+
+def view(
+    config: WindowConfig, parts: Iterable[tuple[FleetMeta, Mapping[int, Sketch]]]
+) -> FleetView:
+    """Merge what each partition knows of a fleet."""
+    parts = list(parts)
+    watermark_s = max((meta.watermark_s(config) for meta, _ in parts), default=0.0)
+    closed_below = int(watermark_s // config.slice_s)
+    merged: dict[int, Sketch] = {}
+    open_counts: dict[int, int] = {}
+    for _, slices in parts:
+        for index in sorted(slices):
+            if index >= closed_below:
+                count = open_counts.get(index, 0) + slices[index].arrival_count
+                open_counts[index] = count
+            elif index >= closed_below - config.slices:
+                merged.setdefault(index, Sketch.for_slice(config.slice_s)).merge(slices[index])
+    whole = Sketch.for_slice(config.slice_s)
+    for index in sorted(merged):
+        whole.merge(merged[index])
+    workload, evidence = _planned(config, merged, open_counts, whole)
+    return FleetView(
+        workload=workload,
+        evidence=evidence,
+        sketch=whole,
+        accepted=sum(meta.accepted for meta, _ in parts),
+        late=sum(meta.late for meta, _ in parts),
+        watermark_s=watermark_s,
+    )
+
+
+def _planned(
+    config: WindowConfig,
+    closed: Mapping[int, Sketch],
+    open_counts: Mapping[int, int],
+    whole: Sketch,
+) -> tuple[Workload | None, Evidence | None]:
+    if not closed or not whole.measured_count:
+        return None, None
+    indices = sorted(closed)
+    one_second_cells = cell_s(config.slice_s) == 1.0
+    arrivals = ArrivalStatistics.from_counts(
+        [closed[index].arrival_count for index in indices],
+        config.slice_s,
+        np.concatenate([closed[index].arrivals for index in indices]) if one_second_cells else None,
+    )
+    # What an open slice has counted so far can only grow: a floor for the rate, at once.
+    floor_per_s = max(open_counts.values(), default=0) / config.slice_s
+    planned_per_s = max(arrivals.planned_per_s, floor_per_s)
+    workload = Workload(
+        moments=whole.moments,
+        arrival_rate_per_s=planned_per_s,
+        dispersion=arrivals.dispersion,
+        sample_count=whole.measured_count,
+    )
+    evidence = Evidence(
+        window_from_s=float(indices[0] * config.slice_s),
+        window_to_s=float((indices[-1] + 1) * config.slice_s),
+        sample_count=whole.measured_count,
+        measured_slices=len(indices),
+        window_slices=config.slices,
+        planned_arrival_rate_per_s=planned_per_s,
+        mean_arrival_rate_per_s=arrivals.mean_per_s,
+        peak_arrival_rate_per_s=max(arrivals.peak_per_s, floor_per_s),
+    )
+    return workload, evidence
+
+
+
