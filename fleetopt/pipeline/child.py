@@ -6,7 +6,6 @@ probe that really connects. Used by `embedded` and by `scripts/apache_kafka.py`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import shutil
@@ -23,7 +22,6 @@ from fleetopt.errors import ServiceError
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _LOG_TAIL_LINES = 12
-_PORT_ATTEMPTS = 5
 # Below the range from which Linux (32768 up) and macOS (49152 up) take ports for outgoing
 # connections: otherwise a client that retries while the service is down can connect to itself,
 # and the service can't get its port back.
@@ -33,15 +31,24 @@ _PORTS = range(20_000, 30_000)
 def free_port() -> int:
     """Return a loopback port on which nothing listens at the moment."""
     for port in random.SystemRandom().sample(_PORTS, 200):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
+        if is_free(port):
+            return port
     raise ServiceError(
         f"no free port found on 127.0.0.1 between {_PORTS.start} and {_PORTS.stop}: "
         "stop some of the services that listen there"
     )
+
+
+def is_free(port: int) -> bool:
+    """Say whether a server could listen on the loopback port."""
+    with socket.socket() as probe:
+        # As servers do it: connections of an earlier one that are still winding down don't count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 class ChildProcess:
@@ -170,10 +177,16 @@ class ManagedService(ABC):
         """Start the service and wait until it answers."""
         if self.running:
             return self
-        self._make_dir()
-        ports = [self._given_port or self._port] if self._given_port or self._port else None
+        self.kill()
+        self._port = self._given_port or self._port or free_port()
+        if not is_free(self._port):
+            raise ServiceError(
+                f"{self.name} can't start on 127.0.0.1:{self._port}: the port is in use. "
+                "Stop what listens there, or leave the choice of the port to us"
+            )
         try:
-            self._start_on(ports or [None] * _PORT_ATTEMPTS)
+            self._make_dir()
+            self._launch()
         except BaseException:
             self.stop()
             raise
@@ -214,23 +227,15 @@ class ManagedService(ABC):
         elif self._dir is None:
             self._dir = Path(tempfile.mkdtemp(prefix=f"fleetopt-{self.name}-"))
 
-    def _start_on(self, ports: list[int | None]) -> None:
-        """Try the ports in turn: between finding a free one and using it, another may take it."""
-        for attempt, port in enumerate(ports, start=1):
-            self._port = port or free_port()
-            remove = self._dir if self._given_dir is None else None
-            child = ChildProcess(self.command(), self.log_path, remove=remove, grace_s=self.grace_s)
-            self._child = child
-            problem = self._wait(child)
-            if problem is None:
-                return
-            child.stop()
-            self._child = None
-            if attempt == len(ports) or not self._port_was_taken():
-                raise ServiceError(
-                    f"{self.name} did not start on 127.0.0.1:{self._port}: {problem}. "
-                    f"The end of its log ({self.log_path}):\n{self.log_tail()}"
-                )
+    def _launch(self) -> None:
+        remove = self._dir if self._given_dir is None else None
+        child = ChildProcess(self.command(), self.log_path, remove=remove, grace_s=self.grace_s)
+        self._child = child
+        if problem := self._wait(child):
+            raise ServiceError(
+                f"{self.name} did not start on 127.0.0.1:{self._port}: {problem}. "
+                f"The end of its log ({self.log_path}):\n{self.log_tail()}"
+            )
 
     def _wait(self, child: ChildProcess) -> str | None:
         """Wait until the service answers; return what is wrong if it does not."""
@@ -245,19 +250,11 @@ class ManagedService(ABC):
             except self.not_ready() as error:
                 problem = f"no answer within {self._start_timeout_s:g} s ({error})"
             else:
-                # A foreign server on the same port may have answered while ours gave up.
-                time.sleep(0.01)
-                if child.exit_status() is None:
-                    return None
-                continue
+                return None
             if time.monotonic() > deadline_s:
                 return problem
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.25)
-
-    def _port_was_taken(self) -> bool:
-        text = self.log_path.read_text(errors="replace").lower()
-        return "address in use" in text or "address already in use" in text
 
     def log_tail(self) -> str:
         """Return the last lines that the service printed."""
