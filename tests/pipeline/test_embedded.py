@@ -40,9 +40,9 @@ def is_gone(pid: int) -> bool:
     """Whether the process has ended, even if nobody has asked for its status yet."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return sys.platform == "linux" and _stat(pid)[0] == "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return True
-    return sys.platform == "linux" and _stat(pid)[0] == "Z"
 
 
 def _stat(pid: int) -> list[str]:
