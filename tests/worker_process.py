@@ -1,0 +1,162 @@
+"""A worker in a process of its own, and what it has counted according to Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from redis.asyncio import Redis
+
+from fleetopt.config.settings import KafkaSettings
+from fleetopt.connectors.kafka import make_producer
+from fleetopt.connectors.sketch_store import SketchStore
+from fleetopt.connectors.topics import Topics
+from fleetopt.pipeline import checkpoint
+
+DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's worker reads and writes."""
+
+    bootstrap_servers: str
+    redis_url: str
+    topic: str
+    partitions: int = 4
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Return the variables that send a worker there."""
+        return {
+            **os.environ,
+            "FLEETOPT_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "FLEETOPT_KAFKA__TOPIC": self.topic,
+            "FLEETOPT_KAFKA__GROUP": self.topic,
+            "FLEETOPT_KAFKA__PARTITIONS": str(self.partitions),
+            "FLEETOPT_KAFKA__SESSION_TIMEOUT_S": "6",
+            "FLEETOPT_REDIS__URL": self.redis_url,
+            "FLEETOPT_INGEST__FLUSH_INTERVAL_S": "0.1",
+            **extra,
+        }
+
+
+@contextmanager
+def worker(place: Place, log: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker; it is killed at the end if it still runs."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from fleetopt.config.settings import load_settings; from fleetopt.pipeline.worker import run; import sys; sys.exit(run(load_settings()))"],
+            env=place.environment(**extra),
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def stop(process: subprocess.Popen[bytes]) -> int:
+    """Ask a worker to stop and return its exit code."""
+    process.send_signal(signal.SIGTERM)
+    return process.wait(timeout=DEADLINE_S)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the worker has counted, over all partitions of the topic's present epoch."""
+
+    accepted: int = 0
+    late: int = 0
+    duplicated: int = 0
+    rejected: int = 0
+    in_slices: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows, whatever became of them."""
+        return self.accepted + self.late + self.duplicated + self.rejected
+
+
+async def read_counts(place: Place) -> Counts:
+    """Read the stored counts."""
+    from fleetopt.pipeline.sketch import Sketch
+
+    async with Topics(place.bootstrap_servers) as topics:
+        epoch = await topics.topic_id(place.topic)
+    if epoch is None:
+        return Counts()
+    client = Redis.from_url(place.redis_url)
+    store = SketchStore(client, place.topic, epoch, ttl_s=60)
+    accepted = late = duplicated = rejected = in_slices = 0
+    try:
+        for partition in range(place.partitions):
+            cover = await store.load(partition)
+            if cover is None:
+                continue
+            rejected += sum(checkpoint.decode_rejected(cover.rejected).values())
+            for meta in map(checkpoint.decode_meta, cover.fleets.values()):
+                accepted += meta.accepted
+                late += meta.late
+                duplicated += meta.duplicated
+            for fleet in cover.fleets:
+                for index, part in enumerate(await store.load_fleet(fleet, place.partitions)):
+                    if index == 0:
+                        in_slices += sum(
+                            Sketch.from_bytes(data).arrival_count for data in part[1].values()
+                        )
+    finally:
+        await client.aclose()
+    return Counts(accepted, late, duplicated, rejected, in_slices)
+
+
+def counts(place: Place) -> Counts:
+    """Read the stored counts."""
+    return asyncio.run(read_counts(place))
+
+
+def wait_for(
+    place: Place, reached: Callable[[Counts], bool], deadline_s: float = DEADLINE_S
+) -> Counts:
+    """Wait until the stored counts satisfy `reached`; return the last ones read either way."""
+    end = time.monotonic() + deadline_s
+    seen = Counts()
+    while time.monotonic() < end:
+        try:
+            seen = counts(place)
+        except (redis.ConnectionError, redis.TimeoutError, OSError):
+            seen = Counts()  # Redis is down on purpose in some tests
+        if reached(seen):
+            break
+        time.sleep(0.1)
+    return seen
+
+
+async def _send(place: Place, values: list[tuple[str, bytes | None]]) -> None:
+    producer = make_producer(KafkaSettings(bootstrap_servers=place.bootstrap_servers))
+    async with Topics(place.bootstrap_servers) as topics:
+        await topics.ensure(place.topic, place.partitions, 86_400.0)
+    await producer.start()
+    try:
+        sent = [
+            await producer.send(place.topic, value=value, key=key.encode())
+            for key, value in values
+        ]
+        await asyncio.gather(*sent)
+    finally:
+        await producer.stop()
+
+
+def send(place: Place, values: list[tuple[str, bytes | None]]) -> None:
+    """Write (key, value) messages and wait until the broker has them."""
+    asyncio.run(_send(place, values))
