@@ -129,7 +129,7 @@ class ApacheKafka(ManagedService):
         start_timeout_s: float = 90.0,
     ) -> None:
         super().__init__(data_dir, port=port, start_timeout_s=start_timeout_s)
-        self._controller_port = 0
+        self.controller_port = 0
 
     @property
     def bootstrap_servers(self) -> str:
@@ -144,8 +144,9 @@ class ApacheKafka(ManagedService):
     def command(self) -> list[str]:
         """Write the node's properties, format its storage the first time, return the command."""
         properties = self.data_dir / "server.properties"
-        self._controller_port = self._controller_port or free_port()
-        properties.write_text(self._properties())
+        self.controller_port = self.controller_port or free_port()
+        lines = [f"{key}={value}\n" for key, value in self.settings().items()]
+        properties.write_text("".join(lines))
         if not (self.data_dir / "kafka" / "meta.properties").exists():
             self._format(properties)
         return [*self._java(), "kafka.Kafka", str(properties)]
@@ -171,8 +172,10 @@ class ApacheKafka(ManagedService):
 
     def _format(self, properties: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "--standalone"]
+        command = [*self._java(), "kafka.tools.StorageTool", "format"]
         command += ["--cluster-id", cluster_id, "--config", str(properties)]
+        if "controller.quorum.voters" not in self.settings():
+            command.append("--standalone")
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise ServiceError(
@@ -180,9 +183,10 @@ class ApacheKafka(ManagedService):
                 f"{(done.stdout + done.stderr).strip()[-2000:]}"
             )
 
-    def _properties(self) -> str:
-        controller = f"127.0.0.1:{self._controller_port}"
-        settings = {
+    def settings(self) -> dict[str, object]:
+        """Return what goes into server.properties."""
+        controller = f"127.0.0.1:{self.controller_port}"
+        return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.bootstrap.servers": controller,
@@ -212,7 +216,6 @@ class ApacheKafka(ManagedService):
             "broker.heartbeat.interval.ms": 500,
             "log.segment.bytes": 64 * 1024 * 1024,
         }
-        return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def main() -> int:

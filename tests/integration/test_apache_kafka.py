@@ -11,8 +11,11 @@ from pathlib import Path
 
 import aiokafka
 import pytest
+import yaml
 
 from fleetopt.connectors.topics import ensure_topic
+from fleetopt.pipeline.child import free_port
+from fleetopt.pipeline.embedded import ask_for_brokers
 from scripts import apache_kafka
 from scripts.apache_kafka import ApacheKafka
 from tests.integration.conftest import Kafka
@@ -66,6 +69,30 @@ def test_topic_and_records_outlive_kill_9(topic: str) -> None:
         assert not after.created
         assert after.topic_id == before.topic_id
         assert asyncio.run(consume(servers, topic)) == RECORDS
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("apache_kafka")
+def test_the_settings_of_docker_compose_start_a_node_at_both_addresses(project: Path) -> None:
+    compose = yaml.safe_load((project / "docker-compose.yml").read_text())
+    external_port = free_port()
+
+    class AsInCompose(ApacheKafka):
+        def settings(self) -> dict[str, object]:
+            """The image turns KAFKA_A_B into a.b; hosts, ports and folder are this machine's."""
+            here = {"kafka:": "127.0.0.1:", ":19092": f":{self.port}"}
+            here |= {":9092": f":{external_port}", ":9093": f":{self.controller_port}"}
+            settings: dict[str, object] = {}
+            for variable, value in compose["services"]["kafka"]["environment"].items():
+                text = str(value)
+                for there, replacement in here.items():
+                    text = text.replace(there, replacement)
+                settings[variable.removeprefix("KAFKA_").lower().replace("_", ".")] = text
+            return settings | {"log.dirs": self.data_dir / "kafka"}
+
+    with AsInCompose() as node:
+        ask_for_brokers(node.port)
+        ask_for_brokers(external_port)
 
 
 @pytest.mark.kafka
