@@ -6,13 +6,12 @@ from typing import Final
 
 from fleetopt.errors import ConfigError
 
-_POSITIVE: Final = ("base_iteration_s",)
+_POSITIVE: Final = ("base_iteration_s", "price_usd_per_gpu_h")
 _NOT_NEGATIVE: Final = (
     "per_sequence_s",
     "per_context_token_s",
     "prefill_token_s",
     "prefill_token_context_s",
-    "price_usd_per_gpu_h",
 )
 _AT_LEAST_ONE: Final = (
     "gpus_per_replica",
@@ -70,6 +69,11 @@ class EngineProfile:
     def price_usd_per_replica_h(self) -> float:
         """What one replica costs in an hour."""
         return self.gpus_per_replica * self.price_usd_per_gpu_h
+
+    @property
+    def prefill_is_free(self) -> bool:
+        """The paper's simplification: every sequence prefills a chunk of its own, at no cost."""
+        return self.prefill_token_s == 0.0 and self.prefill_token_context_s == 0.0
 
     def slots_reserved(self, context_tokens: int) -> int:
         """Sequences at once when each slot reserves a whole context; 0 if not even one fits."""

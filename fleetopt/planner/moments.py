@@ -98,9 +98,8 @@ class TokenMoments:
         cell += BINS * _classes(compressibility, prompt.size)
         i, o = prompt.astype(np.float64), completion.astype(np.float64)
         cells = len(Compressibility) * BINS
-        sums = [np.bincount(cell, minlength=cells).astype(np.float64)]
-        for weight in (i, o, i * i, i * o, o * o):
-            sums.append(np.asarray(np.bincount(cell, weight, cells), dtype=np.float64))
+        counts = np.bincount(cell, minlength=cells)
+        sums = [counts, *(np.bincount(cell, w, cells) for w in (i, o, i * i, i * o, o * o))]
         return cls(np.stack(sums, axis=-1).reshape(_SHAPE))
 
     def __add__(self, other: "TokenMoments") -> "TokenMoments":
@@ -135,7 +134,8 @@ def _tokens(name: str, values: ArrayLike) -> NDArray[np.int64]:
         raise InputError(f"{name} has {array.ndim} dimensions; expected one value per request")
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
-    if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array % 1 != 0).any():
+    whole = array.dtype.kind in "iu"
+    if not whole and (array.dtype.kind != "f" or not (np.floor(array) == array).all()):
         raise InputError(f"{name} holds a value that is not a whole number of tokens")
     low, high = array.min(), array.max()
     if low < 0 or high > MAX_TOKENS:

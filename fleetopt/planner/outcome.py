@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleetopt.planner.ttft import TtftTarget
+from fleetopt.planner.target import TtftTarget
 
 
 class Binding(StrEnum):

@@ -8,7 +8,7 @@ from typing import Final
 from fleetopt.errors import ConfigError
 from fleetopt.planner.bins import EDGES_TOKENS, nearest_edges
 from fleetopt.planner.engine import EngineProfile
-from fleetopt.planner.ttft import TtftTarget
+from fleetopt.planner.target import TtftTarget
 
 GAMMA_LIMIT: Final = 16.0
 DEFAULT_COMPRESSION_PENALTY_USD: Final = 1e-6

@@ -1,0 +1,119 @@
+"""Size one pool: the fewest replicas that hold its utilisation and its P99 TTFT."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.service import REQUESTS
+from fleetopt.planner.target import TTFT_VIOLATIONS_MAX, TtftTarget
+from fleetopt.planner.ttft import PromptMix, Queues, exceedance, own_time_s, queues
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+_ROUNDING: Final = 1e-9
+_DOUBLINGS: Final = 24
+
+
+@dataclass(frozen=True)
+class Pools:
+    """A batch of candidate pools of one engine; the first axis of every array is the pool."""
+
+    engine: EngineProfile
+    per_s: Array  # (pools, 7), work per second
+    slot_count: Array  # (pools,)
+    load: Array  # (pools,), replicas at full throughput
+    mix: PromptMix
+
+    def take(self, index: Index) -> "Pools":
+        """The pools at these indices."""
+        mix = PromptMix(self.mix.tokens[index], self.mix.share[index])
+        return Pools(
+            self.engine, self.per_s[index], self.slot_count[index], self.load[index], mix
+        )
+
+
+def least_replicas(load: Array, request: PlanRequest) -> Array:
+    """Replicas that utilisation and the configured minimum ask for; infinite where load is.
+
+    Of N provisioned replicas, N · node_availability are up.
+    """
+    usable = request.max_utilization * request.node_availability
+    return np.maximum(np.ceil(load / usable - _ROUNDING), float(request.min_replicas))
+
+
+def queues_at(pools: Pools, replicas: Array, request: PlanRequest, dispersion: float) -> Queues:
+    """The pools' queues with so many replicas provisioned."""
+    servers = replicas * request.node_availability
+    return queues(pools.per_s, pools.slot_count, servers, pools.mix, pools.engine, dispersion)
+
+
+def violation_share(
+    pools: Pools, replicas: Array, request: PlanRequest, dispersion: float, target: TtftTarget
+) -> Array:
+    """Share of each pool's requests whose TTFT exceeds the target; 0 in an empty pool."""
+    state = queues_at(pools, replicas, request, dispersion)
+    own = own_time_s(pools.mix.tokens, state.decode_s[:, None], pools.engine)
+    over = exceedance(state, target.at(pools.mix.tokens) - own)
+    return np.where(pools.per_s[:, REQUESTS] > 0.0, (pools.mix.share * over).sum(axis=1), 0.0)
+
+
+def size(
+    pools: Pools, request: PlanRequest, dispersion: float, at_most: Array | None = None
+) -> Array:
+    """Fewest replicas of each pool, infinite where no number (up to the limit) is enough.
+
+    Parameters
+    ----------
+    at_most : shape (pools,), optional
+        Counts above this are of no interest: the answer is then infinite.
+
+    Notes
+    -----
+    More replicas never raise the violation share, so the count is bisected.
+    """
+    limit = np.inf if request.max_replicas is None else float(request.max_replicas)
+    ceiling = np.full(pools.load.shape, limit) if at_most is None else np.minimum(at_most, limit)
+    floor = least_replicas(pools.load, request)
+    answer = np.where(floor <= ceiling, floor, np.inf)
+
+    def meets(index: Index, replicas: Array) -> NDArray[np.bool_]:
+        share = violation_share(
+            pools.take(index), replicas, request, dispersion, request.slo_ttft_p99
+        )
+        return np.asarray(share <= TTFT_VIOLATIONS_MAX)
+
+    short = np.flatnonzero(np.isfinite(answer))
+    if short.size:
+        short = short[~meets(short, floor[short])]
+    if short.size:
+        answer[short] = np.inf
+        highest = np.minimum(floor * 2.0**_DOUBLINGS, ceiling)
+        short = short[meets(short, highest[short])]
+        answer[short] = _bisect(short, floor[short], highest[short], meets)
+    return answer
+
+
+def _bisect(
+    index: Index, too_few: Array, enough: Array, meets: Callable[[Index, Array], NDArray[np.bool_]]
+) -> Array:
+    """Fewest replicas that meet the target; steps double first, since few more mostly do."""
+    low, high = too_few.copy(), enough.copy()
+    step, galloping = 1.0, np.ones(index.size, dtype=np.bool_)
+    open_ = np.flatnonzero(high - low > 1.0)
+    while open_.size:
+        middle = np.floor((low[open_] + high[open_]) / 2.0)
+        ahead = np.minimum(low[open_] + step, middle)
+        probe = np.where(galloping[open_], ahead, middle)
+        met = meets(index[open_], probe)
+        high[open_[met]] = probe[met]
+        low[open_[~met]] = probe[~met]
+        galloping[open_[met]] = False
+        step *= 2.0
+        open_ = open_[high[open_] - low[open_] > 1.0]
+    return high

@@ -1,0 +1,144 @@
+"""Plans into published records: the figures at the published replicas, not at the needed ones."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from fleetopt.planner.bins import EDGES_TOKENS
+from fleetopt.planner.outcome import Baseline, Infeasible, Plan, PoolPlan
+from fleetopt.planner.recommendation import (
+    BaselineRecord,
+    InfeasibleRecord,
+    Lengths,
+    PlanRecord,
+    PoolRecord,
+)
+from fleetopt.planner.workload import Workload
+
+_PROMPT_SUM: Final = 1
+_COMPLETION_SUM: Final = 2
+
+
+def plan_record(plan: Plan) -> PlanRecord:
+    """Record of a plan as it was computed."""
+    return PlanRecord(
+        boundary_tokens=plan.boundary_tokens,
+        gamma=plan.gamma,
+        compress_up_to_tokens=plan.compress_up_to_tokens,
+        short=_pool_record(plan.short),
+        long=None if plan.long is None else _pool_record(plan.long),
+        gpus=plan.gpus,
+        gpu_cost_usd_per_h=plan.gpu_cost_usd_per_h,
+        compression_usd_per_h=plan.compression_usd_per_h,
+        cost_usd_per_h=plan.cost_usd_per_h,
+        compressed_share=plan.compressed_share,
+        tokens_before_per_s=plan.tokens_before_per_s,
+        tokens_after_per_s=plan.tokens_after_per_s,
+        unservable_share=plan.unservable_share,
+        marginal_gpus_below=plan.marginal_gpus_below,
+        marginal_gpus_above=plan.marginal_gpus_above,
+        reasons=plan.reasons,
+    )
+
+
+def with_replicas(record: PlanRecord, short_replicas: int, long_replicas: int) -> PlanRecord:
+    """The record with at least as many replicas as it needs.
+
+    Utilisation and cost are exact. Occupancy and P99 TTFT stay those of the needed replicas:
+    upper bounds, since another replica makes neither worse.
+    """
+    short = _with_replicas(record.short, short_replicas)
+    long = None if record.long is None else _with_replicas(record.long, long_replicas)
+    pools = [short] if long is None else [short, long]
+    gpu_cost = sum(pool.cost_usd_per_h for pool in pools)
+    return replace(
+        record,
+        short=short,
+        long=long,
+        gpus=sum(pool.gpus for pool in pools),
+        gpu_cost_usd_per_h=gpu_cost,
+        cost_usd_per_h=gpu_cost + record.compression_usd_per_h,
+    )
+
+
+def baseline_records(
+    baselines: Sequence[Baseline], active_cost_usd_per_h: float
+) -> tuple[BaselineRecord, ...]:
+    """The baselines, with what the active plan saves against each that meets the target."""
+    return tuple(_baseline_record(baseline, active_cost_usd_per_h) for baseline in baselines)
+
+
+def infeasible_record(infeasible: Infeasible) -> InfeasibleRecord:
+    """Record of why there is no plan."""
+    slo = infeasible.tightest_slo
+    return InfeasibleRecord(
+        reason=infeasible.reason,
+        text=infeasible.message,
+        tightest_slo=None if slo is None else str(slo),
+    )
+
+
+def lengths_of(workload: Workload) -> Lengths:
+    """Mean and percentiles of the total tokens of a workload with requests in it.
+
+    A percentile is the upper edge of the bin that holds it: at most 9 % above the true one.
+    """
+    sums = workload.moments.values.sum(axis=(0, 1))
+    cumulative = np.cumsum(workload.moments.count_per_bin)
+    shares = np.array([0.5, 0.9, 0.99])
+    index = np.searchsorted(cumulative, shares * cumulative[-1], side="left")
+    p50, p90, p99 = (int(EDGES_TOKENS[min(i, EDGES_TOKENS.size - 1)]) for i in index)
+    return Lengths(
+        mean_tokens=float((sums[_PROMPT_SUM] + sums[_COMPLETION_SUM]) / sums[0]),
+        p50_tokens=p50,
+        p90_tokens=p90,
+        p99_tokens=p99,
+    )
+
+
+def _pool_record(pool: PoolPlan) -> PoolRecord:
+    return PoolRecord(
+        replicas=pool.replicas,
+        needed_replicas=pool.replicas,
+        gpus=pool.gpus,
+        profile=pool.profile,
+        context_tokens=pool.context_tokens,
+        max_num_seqs=pool.max_num_seqs,
+        arrival_rate_per_s=pool.arrival_rate_per_s,
+        utilization=pool.utilization,
+        slot_occupancy=pool.slot_occupancy,
+        ttft_p99_s=pool.ttft_p99_s,
+        binding=pool.binding,
+        cost_usd_per_h=pool.cost_usd_per_h,
+        engine_flags=pool.engine_flags,
+    )
+
+
+def _with_replicas(pool: PoolRecord, replicas: int) -> PoolRecord:
+    ratio = replicas / pool.needed_replicas
+    return replace(
+        pool,
+        replicas=replicas,
+        gpus=pool.gpus // pool.needed_replicas * replicas,
+        utilization=pool.utilization / ratio,
+        cost_usd_per_h=pool.cost_usd_per_h * ratio,
+    )
+
+
+def _baseline_record(baseline: Baseline, active_cost_usd_per_h: float) -> BaselineRecord:
+    is_comparable = baseline.feasible and baseline.cost_usd_per_h > 0.0
+    saving = baseline.cost_usd_per_h - active_cost_usd_per_h
+    return BaselineRecord(
+        name=baseline.name,
+        boundary_tokens=baseline.boundary_tokens,
+        gamma=baseline.gamma,
+        short_replicas=baseline.short_replicas,
+        long_replicas=baseline.long_replicas,
+        gpus=baseline.gpus,
+        cost_usd_per_h=baseline.cost_usd_per_h,
+        feasible=baseline.feasible,
+        saving_usd_per_h=saving if is_comparable else None,
+        saving_ratio=saving / baseline.cost_usd_per_h if is_comparable else None,
+    )
