@@ -18,9 +18,8 @@ from redis.asyncio import Redis
 
 from fleetopt.config.settings import KafkaSettings
 from fleetopt.connectors.kafka import make_producer
-from fleetopt.connectors.sketch_store import SketchStore
 from fleetopt.connectors.topics import Topics
-from fleetopt.pipeline import checkpoint
+from fleetopt.pipeline.counts import Counts, read_counts
 
 DEADLINE_S = 60.0
 
@@ -33,6 +32,13 @@ class Place:
     redis_url: str
     topic: str
     partitions: int = 4
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """Return the same as settings."""
+        return KafkaSettings(
+            bootstrap_servers=self.bootstrap_servers, topic=self.topic, partitions=self.partitions
+        )
 
     def environment(self, **extra: str) -> dict[str, str]:
         """Return the variables that send a worker there."""
@@ -54,7 +60,11 @@ def worker(place: Place, log: Path, **extra: str) -> Iterator[subprocess.Popen[b
     """Run a worker; it is killed at the end if it still runs."""
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from fleetopt.config.settings import load_settings; from fleetopt.pipeline.worker import run; import sys; sys.exit(run(load_settings()))"],
+            [
+                sys.executable,
+                "-c",
+                "from fleetopt.config.settings import load_settings; from fleetopt.pipeline.worker import run; import sys; sys.exit(run(load_settings()))",
+            ],
             env=place.environment(**extra),
             stdout=out,
             stderr=out,
@@ -72,57 +82,17 @@ def stop(process: subprocess.Popen[bytes]) -> int:
     return process.wait(timeout=DEADLINE_S)
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What the worker has counted, over all partitions of the topic's present epoch."""
-
-    accepted: int = 0
-    late: int = 0
-    duplicated: int = 0
-    rejected: int = 0
-    in_slices: int = 0
-
-    @property
-    def total(self) -> int:
-        """All rows, whatever became of them."""
-        return self.accepted + self.late + self.duplicated + self.rejected
-
-
-async def read_counts(place: Place) -> Counts:
-    """Read the stored counts."""
-    from fleetopt.pipeline.sketch import Sketch
-
-    async with Topics(place.bootstrap_servers) as topics:
-        epoch = await topics.topic_id(place.topic)
-    if epoch is None:
-        return Counts()
+async def _read_counts(place: Place) -> Counts:
     client = Redis.from_url(place.redis_url)
-    store = SketchStore(client, place.topic, epoch, ttl_s=60)
-    accepted = late = duplicated = rejected = in_slices = 0
     try:
-        for partition in range(place.partitions):
-            cover = await store.load(partition)
-            if cover is None:
-                continue
-            rejected += sum(checkpoint.decode_rejected(cover.rejected).values())
-            for meta in map(checkpoint.decode_meta, cover.fleets.values()):
-                accepted += meta.accepted
-                late += meta.late
-                duplicated += meta.duplicated
-            for fleet in cover.fleets:
-                for index, part in enumerate(await store.load_fleet(fleet, place.partitions)):
-                    if index == 0:
-                        in_slices += sum(
-                            Sketch.from_bytes(data).arrival_count for data in part[1].values()
-                        )
+        return await read_counts(client, place.kafka)
     finally:
         await client.aclose()
-    return Counts(accepted, late, duplicated, rejected, in_slices)
 
 
 def counts(place: Place) -> Counts:
     """Read the stored counts."""
-    return asyncio.run(read_counts(place))
+    return asyncio.run(_read_counts(place))
 
 
 def wait_for(
@@ -143,14 +113,13 @@ def wait_for(
 
 
 async def _send(place: Place, values: list[tuple[str, bytes | None]]) -> None:
-    producer = make_producer(KafkaSettings(bootstrap_servers=place.bootstrap_servers))
+    producer = make_producer(place.kafka)
     async with Topics(place.bootstrap_servers) as topics:
         await topics.ensure(place.topic, place.partitions, 86_400.0)
     await producer.start()
     try:
         sent = [
-            await producer.send(place.topic, value=value, key=key.encode())
-            for key, value in values
+            await producer.send(place.topic, value=value, key=key.encode()) for key, value in values
         ]
         await asyncio.gather(*sent)
     finally:

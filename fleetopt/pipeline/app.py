@@ -6,8 +6,11 @@ failures. Consuming is the ingest service's own business, so Faust's consumer st
 
 from __future__ import annotations
 
+from typing import Any
+
 import faust
 from faust.app.base import BootStrategy
+from redis.asyncio import Redis
 
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.redis import connect
@@ -15,32 +18,45 @@ from fleetopt.pipeline.ingest import Ingest
 from fleetopt.pipeline.replan import Replan
 
 
-class _ServicesOnly(BootStrategy):  # type: ignore[misc]
+class _ServicesOnly(BootStrategy):
     enable_kafka = False
 
 
-class WorkerApp(faust.App):  # type: ignore[misc]
-    """A Faust app whose work is done by the services added to it."""
+class WorkerApp(faust.App):
+    """A Faust app whose work is done by two services over one Redis client."""
 
     BootStrategy = _ServicesOnly
+
+    def __init__(self, *args: Any, ingest: Ingest, replan: Replan, redis: Redis, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self._redis = redis
+        self._services = (ingest, replan)
+
+    async def on_started_init_extra_services(self) -> None:
+        """Start our services last."""
+        await super().on_started_init_extra_services()
+        for service in self._services:
+            await self.add_runtime_dependency(service)
+
+    async def on_shutdown(self) -> None:
+        """Close the client when the services that use it have stopped."""
+        await super().on_shutdown()
+        await self._redis.aclose()
 
 
 def create_app(settings: Settings) -> faust.App:
     """Return the app of one worker; nothing is connected before it starts."""
-    app = WorkerApp(
+    redis = connect(settings.redis)
+    ingest = Ingest(settings, redis)
+    return WorkerApp(
         "fleetopt",
+        ingest=ingest,
+        replan=Replan(settings, redis, ingest),
+        redis=redis,
         broker=f"kafka://{settings.kafka.bootstrap_servers}",
         store="memory://",
         web_enabled=settings.worker.web_port is not None,
         web_port=settings.worker.web_port or 6066,
         table_standby_replicas=0,
         topic_disable_leader=True,
-        monitor=None,
     )
-    client = connect(settings.redis)
-    ingest = Ingest(settings, client)
-    replan = Replan(settings, client, ingest)
-
-    app.service(ingest)
-    app.service(replan)
-    return app

@@ -226,7 +226,9 @@ class Ingest(Service):
             offset = found.offset
         else:
             offset = (await consumer.beginning_offsets([source]))[source]
-        log.info("no stored sketches: reading the log's last window", partition=partition, offset=offset)
+        log.info(
+            "no stored sketches: reading the log's last window", partition=partition, offset=offset
+        )
         return _Owned(PartitionWindows(self.window, position=offset), None, now)
 
     async def _flush(self, consumer: AIOKafkaConsumer) -> None:
@@ -257,7 +259,7 @@ class Ingest(Service):
             owned.base = position
         elif self._owned.get(source) is owned:
             log.warning(
-                "another offset is stored than this worker left there: starting from the stored one",
+                "not the offset that this worker stored: starting from the stored one",
                 partition=source.partition,
                 expected=base,
             )

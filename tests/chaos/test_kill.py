@@ -18,8 +18,9 @@ import msgspec
 import pytest
 
 from fleetopt.connectors.wire import RequestBatch, RequestLog, encode_batch
+from fleetopt.pipeline.counts import Counts
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
-from tests.worker_process import Counts, Place, send, stop, wait_for, worker
+from tests.worker_process import Place, send, stop, wait_for, worker
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
