@@ -8,7 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from scripts.apache_kafka import ApacheKafka, missing_tools
+from fleetopt.errors import ServiceError
+from scripts.apache_kafka import ApacheKafka, fetch_jars, missing_tools
 
 REQUIRE_VARIABLE = "FLEETOPT_REQUIRE_APACHE_KAFKA"
 
@@ -25,9 +26,13 @@ class Kafka(Protocol):
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[ApacheKafka]:
     """One KRaft node of Apache Kafka, started when the first test asks for it."""
-    missing = missing_tools()
-    if missing and os.environ.get(REQUIRE_VARIABLE) != "1":
-        pytest.skip(f"Apache Kafka needs {missing}, see CONTRIBUTING.md")
+    if os.environ.get(REQUIRE_VARIABLE) != "1":
+        if missing := missing_tools():
+            pytest.skip(f"Apache Kafka needs {missing}, see CONTRIBUTING.md")
+        try:
+            fetch_jars()
+        except ServiceError as error:
+            pytest.skip(f"Apache Kafka is not at hand: {error}")
     with ApacheKafka() as node:
         yield node
 
