@@ -1,0 +1,1 @@
+"""How fast FleetOpt is, on this machine: `python -m benchmarks --help`, or `make bench`."""
