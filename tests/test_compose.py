@@ -185,6 +185,11 @@ class TestImage:
         for version in re.findall(r"^FROM python:(\d+\.\d+)-slim", DOCKERFILE, re.MULTILINE):
             assert tuple(map(int, version.split("."))) >= least
 
+    def test_it_works_where_compose_lets_it_write(self) -> None:
+        folder = re.findall(r"^WORKDIR (\S+)$", DOCKERFILE, re.MULTILINE)[-1]
+        for service in OURS.values():
+            assert not service["read_only"] or folder in service["tmpfs"]
+
     def test_it_carries_no_tools_of_development(self) -> None:
         assert "dev" not in re.findall(r"\[([\w,]+)\]", DOCKERFILE)
 
