@@ -27,10 +27,10 @@ class DriftRule:
         3.3 % (p95) at 300 requests and of 0.55 % at 1,500.
     confirm_windows : int
         Windows in a row that must agree.
-    confirm_slices : int
-        A window counts as another one when it ends at least this many slices after the last one
-        that counted. Plans are made far more often than slices close, and two plans on the same
-        data are one piece of evidence.
+    confirm_advance_s : float
+        A window counts as another one when it ends at least this long after the last one that
+        counted: one slice or more. Plans are made more often than slices close, and two plans
+        on the same data are one piece of evidence.
 
     Raises
     ------
@@ -41,14 +41,18 @@ class DriftRule:
     max_regret: float = 0.03
     min_samples: int = 1_500
     confirm_windows: int = 2
-    confirm_slices: int = 1
+    confirm_advance_s: float = 60.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.max_regret) and self.max_regret > 0.0):
             raise ConfigError(
                 f"max_drift_regret is {self.max_regret}; expected a finite number > 0"
             )
-        for name in ("min_samples", "confirm_windows", "confirm_slices"):
+        if not (math.isfinite(self.confirm_advance_s) and self.confirm_advance_s > 0.0):
+            raise ConfigError(
+                f"drift confirm_advance_s is {self.confirm_advance_s}; expected a finite number > 0"
+            )
+        for name in ("min_samples", "confirm_windows"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"drift {name} is {getattr(self, name)}; expected ≥ 1")
 
@@ -97,7 +101,7 @@ def observe_regret(rule: DriftRule, before: Drift, regret: float, evidence: Evid
     regret : float
         Regret of the pinned boundary in this window, ≥ 0.
     evidence : Evidence
-        The window: its end, slice length and sample count.
+        The window: its end and sample count.
 
     Returns
     -------
@@ -145,9 +149,7 @@ def is_another_window(rule: DriftRule, before: Drift, evidence: Evidence) -> boo
     """Whether the window ends late enough after the last one that counted."""
     if before.counted_to_s is None:
         return True
-    # Half a slice of tolerance: ends are sums of floats, and slices are whole.
-    advance_s = (rule.confirm_slices - 0.5) * evidence.slice_s
-    return evidence.window_to_s - before.counted_to_s >= advance_s
+    return evidence.window_to_s - before.counted_to_s >= rule.confirm_advance_s
 
 
 def resize(published: int, needed: int, needed_at_higher_load: int) -> int:

@@ -81,8 +81,8 @@ class Evidence:
     window_from_s: float
     window_to_s: float
     sample_count: int
-    slice_s: float
     measured_slices: int
+    window_slices: int
     planned_arrival_rate_per_s: float
     mean_arrival_rate_per_s: float
     peak_arrival_rate_per_s: float
