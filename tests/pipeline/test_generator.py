@@ -44,7 +44,7 @@ def test_arrivals_are_in_order_within_the_duration_at_the_rate() -> None:
     records = traffic(replace(STEADY, duration_s=199.5))
     times_s = np.array([record.arrival_s for record in records]) - START_S
     assert (np.diff(times_s) >= 0).all()
-    assert 0 <= times_s[0]
+    assert times_s[0] >= 0
     assert times_s[-1] < 199.5
     mean = 50 * 199.5
     assert abs(len(records) - mean) < 5 * math.sqrt(mean)
@@ -70,9 +70,9 @@ def test_mixes_are_mixes(archetype: Archetype) -> None:
         assert np.median(completions[of_kind]) == pytest.approx(
             kind.completion_median_tokens, rel=0.1
         )
-    assert 1 <= prompts.min()
+    assert prompts.min() >= 1
     assert prompts.max() <= MAX_PROMPT_TOKENS
-    assert 1 <= completions.min()
+    assert completions.min() >= 1
     assert completions.max() <= MAX_COMPLETION_TOKENS
 
 

@@ -75,7 +75,7 @@ def test_a_whole_multiplier_multiplies_every_length_exactly() -> None:
     records = requests(np.sort(rng.uniform(0, 300, 2_000)).tolist())
     sent = [record for chunk in multiplied([records], 3.0) for record in chunk]
     once = Counter(record.prompt_tokens for record in records)
-    assert Counter(record.prompt_tokens for record in sent) == {key: 3 for key in once}
+    assert Counter(record.prompt_tokens for record in sent) == dict.fromkeys(once, 3)
 
 
 def test_each_minute_gets_its_own_rate() -> None:

@@ -1,0 +1,128 @@
+"""`fleetopt config`: are the settings right, and which ones are in force."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetopt.cli.options import OutputOption, help_if_alone, settings_from
+from fleetopt.cli.output import Output, console, print_json, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetopt.config.settings import Settings
+
+app = typer.Typer(
+    help="Check and show the settings.",
+    epilog="Settings come from FLEETOPT_… variables (FLEETOPT_KAFKA__TOPIC is kafka.topic), then "
+    "from the file, then from the defaults.",
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _start(context: typer.Context) -> None:
+    help_if_alone(context)
+
+
+FileArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="YAML file with settings.")
+]
+
+
+@app.command()
+def check(file: FileArgument = None) -> None:
+    """Check every setting, the profiles that it names, and the SLOs.
+
+    \b
+    Examples:
+      fleetopt config check fleetopt.yaml
+      FLEETOPT_WINDOW__SLICE_S=30 fleetopt config check
+    """
+    settings = settings_from(file)
+    fleets = _check_fleets(settings)
+    changed = [(path, source) for path, _, source in _effective(settings, file) if source]
+    where = f"{file}: OK" if file else "OK"
+    typer.echo(f"{where}, {len(fleets)} fleets of their own, {len(changed)} settings changed")
+
+
+@app.command()
+def show(file: FileArgument = None, output: OutputOption = Output.TABLE) -> None:
+    """Print every setting in force, and where it comes from.
+
+    \b
+    Examples:
+      fleetopt config show
+      fleetopt config show fleetopt.yaml --output json
+    """
+    settings = settings_from(file)
+    if output is Output.JSON:
+        print_json(settings.model_dump(mode="json"))
+        return
+    shown = table("setting", "value", "from")
+    shown.columns[1].justify = shown.columns[2].justify = "left"
+    for path, value, source in _effective(settings, file):
+        shown.add_row(path, "–" if value is None else str(value), source or "default")
+    console().print(shown)
+
+
+def _check_fleets(settings: Settings) -> list[str]:
+    """Raise ConfigError if a fleet, or the base of all, can't be planned for."""
+    from fleetopt.cli.planning import request_for
+    from fleetopt.errors import ConfigError
+
+    for name in (None, *settings.fleets):
+        where = "fleet" if name is None else f"fleets.{name}"
+        fleet = settings.fleet if name is None else settings.for_fleet(name)
+        try:
+            request_for(fleet, settings.profiles)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+    return list(settings.fleets)
+
+
+def _effective(settings: Settings, file: Path | None) -> Iterator[tuple[str, Any, str]]:
+    """Yield each setting's path, value and source; the source of a default is empty."""
+    in_file = _flat(_read(file)) if file else {}
+    in_environment = {
+        name.removeprefix("FLEETOPT_").lower().replace("__", "."): name
+        for name in os.environ
+        if name.upper().startswith("FLEETOPT_")
+    }
+    for path, value in _flat(settings.model_dump(mode="json")).items():
+        parents = [path[: at.start()] for at in _dots(path)]
+        variable = next(
+            (in_environment[key] for key in (path, *parents) if key in in_environment), None
+        )
+        if variable:
+            yield path, value, variable
+        elif path in in_file:
+            yield path, value, str(file)
+        else:
+            yield path, value, ""
+
+
+def _dots(path: str) -> Iterator[Any]:
+    import re
+
+    return re.finditer(r"\.", path)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load(file.read_text()) or {}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif not isinstance(value, dict):
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,80 @@
+"""The commands together, and what an error becomes: one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from fleetopt.cli import config, demo, generate, plan, profiles, replay, up, watch, worker
+from fleetopt.cli.options import help_if_alone
+from fleetopt.cli.output import ExitCode, print_error
+from fleetopt.errors import ConfigError, FleetOptError
+
+app = typer.Typer(
+    name="fleetopt",
+    help="Replan an LLM inference fleet from its live traffic.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no fleet meets the SLO.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"fleetopt {version_of('fleetopt')}")
+        raise typer.Exit
+    help_if_alone(context)
+
+
+app.command("plan")(plan.plan)
+app.command("worker")(worker.worker)
+app.command("replay")(replay.replay)
+app.command("generate")(generate.generate)
+app.command("watch")(watch.watch)
+app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.command("profiles")(profiles.profiles)
+app.add_typer(config.app, name="config")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=argv, prog_name="fleetopt", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        print_error(_usage(error))
+        return ExitCode.USAGE
+    except ConfigError as error:
+        print_error(str(error))
+        return ExitCode.USAGE
+    except FleetOptError as error:
+        print_error(str(error))
+        return ExitCode.FAILED
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Python would complain again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except SystemExit as stop:  # a pipe that was closed while a command ran
+        return stop.code if isinstance(stop.code, int) else ExitCode.FAILED
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _usage(error: typer.TyperException) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "fleetopt"
+    return f"{message[:1].lower()}{message[1:]}; `{where} --help` shows what is accepted"

@@ -1,0 +1,62 @@
+"""Options that several commands share, and the checks that make a wrong one a usage error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetopt.cli.output import ExitCode, Output
+
+if TYPE_CHECKING:
+    from fleetopt.config.settings import Settings
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="YAML file with settings; FLEETOPT_… variables and options win over it.",
+    ),
+]
+OutputOption = Annotated[Output, typer.Option("--output", help="Form of the result.")]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help="Kafka brokers. Default: kafka.bootstrap_servers.",
+    ),
+]
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """Show the help of a group of commands when none of them is named: a usage error."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(ExitCode.USAGE)
+
+
+def settings_from(config: Path | None, **overrides: Any) -> Settings:
+    """Read the settings; options that were left out (None) change nothing."""
+    from fleetopt.config.settings import load_settings
+
+    given: dict[str, Any] = {}
+    for name, override in overrides.items():
+        value = (
+            {key: each for key, each in override.items() if each is not None}
+            if isinstance(override, dict)
+            else override
+        )
+        if value not in (None, {}):
+            given[name] = value
+    return load_settings(config, **given)
+
+
+def check_input(path: str) -> str:
+    """Refuse an input file that is not there."""
+    if path != "-" and not Path(path).is_file():
+        reason = "is a folder" if Path(path).is_dir() else "there is no such file"
+        raise typer.BadParameter(f"{path}: {reason}")
+    return path

@@ -1,0 +1,247 @@
+"""A plan in words and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fleetopt.cli.output import console, percent, seconds, table, tokens, usd
+from fleetopt.planner.plan import (
+    Baseline,
+    BaselineName,
+    Binding,
+    Infeasible,
+    Plan,
+    PlanRequest,
+    PoolPlan,
+    ReasonCode,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fleetopt.cli.planning import Traffic
+
+REASONS: Final[dict[ReasonCode, str]] = {
+    ReasonCode.TWO_POOLS_CHEAPER: "Two pools cost less than one.",
+    ReasonCode.SINGLE_POOL_SUFFICIENT: "One pool meets the target and two would cost no less.",
+    ReasonCode.BOUNDARY_PINNED: "The boundary was given, not searched.",
+    ReasonCode.COMPRESSION_PAYS: "Compressing requests just above the boundary saves money.",
+    ReasonCode.COMPRESSION_NOT_WORTH_IT: "Compression would cost more than it saves.",
+    ReasonCode.GAMMA_AT_LIMIT: "Gamma is at its limit: a higher one might save more.",
+    ReasonCode.SLO_BINDS: "The P99 TTFT target, not throughput, sets a pool's size.",
+    ReasonCode.UTILIZATION_BINDS: "The cap on load sets a pool's size.",
+    ReasonCode.MINIMUM_BINDS: "The minimum of replicas sets a pool's size.",
+    ReasonCode.REQUESTS_OVER_LONG_CONTEXT: "Some requests exceed the long context: left out.",
+}
+BASELINES: Final[dict[BaselineName, str]] = {
+    BaselineName.ONE_POOL_RESERVED: "one pool, reserved slots",
+    BaselineName.ONE_POOL_STATISTICAL: "one pool, paged slots",
+    BaselineName.TWO_POOLS_NO_COMPRESSION: "two pools, no compression",
+    BaselineName.COMPRESSION_RETROFITTED: "the same, compression added",
+    BaselineName.CO_DESIGNED: "this plan",
+}
+BINDINGS: Final[dict[Binding, str]] = {
+    Binding.UTILIZATION: "load",
+    Binding.PREFILL_TTFT: "prefill",
+    Binding.QUEUE_WAIT: "queue",
+    Binding.MINIMUM: "minimum",
+}
+
+
+def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) -> dict[str, Any]:
+    """Return what `--output json` prints: finite numbers, units in the names."""
+    result: dict[str, Any] = {
+        "status": "infeasible" if isinstance(found, Infeasible) else "ok",
+        "traffic": _traffic(traffic),
+        "request": _request(request),
+    }
+    if isinstance(found, Infeasible):
+        result["infeasible"] = {
+            "reason": found.reason,
+            "message": found.message,
+            "tightest_slo_ttft_p99": None
+            if found.tightest_slo is None
+            else str(found.tightest_slo),
+            "tightest_slo": msgspec.to_builtins(found.tightest_slo),
+        }
+        return result
+    plan = msgspec.to_builtins(found)
+    baselines = plan.pop("baselines")
+    pools = {"short": plan.pop("short"), "long": plan.pop("long")}
+    result["plan"] = {
+        "boundary_tokens": found.boundary_tokens,
+        "gamma": found.gamma,
+        "short_replicas": found.short_replicas,
+        "long_replicas": found.long_replicas,
+        "gpus": found.gpus,
+        "cost_usd_per_h": found.cost_usd_per_h,
+        **plan,
+        "pools": {
+            name: pool and {**pool, "engine_flags": list(plan_of.engine_flags)}
+            for (name, pool), plan_of in zip(
+                pools.items(), (found.short, found.long or found.short), strict=True
+            )
+        },
+    }
+    result["baselines"] = baselines
+    return result
+
+
+def _traffic(traffic: Traffic) -> dict[str, Any]:
+    return {
+        "source": traffic.source,
+        "format": traffic.format,
+        "requests": traffic.requests,
+        "unmeasured_requests": traffic.unmeasured,
+        "bad_rows": traffic.bad_rows,
+        "unsorted_rows": traffic.unsorted_rows,
+        "arrival_rate_per_s": traffic.workload.arrival_rate_per_s,
+        "dispersion": traffic.workload.dispersion,
+        "measured_arrivals": msgspec.to_builtins(traffic.arrivals),
+        "assumptions": traffic.assumptions,
+        "notes": traffic.notes,
+    }
+
+
+def _request(request: PlanRequest) -> dict[str, Any]:
+    return {
+        "short_profile": request.short_profile.name,
+        "long_profile": request.long_profile.name,
+        "long_context_tokens": request.long_context_tokens,
+        "slo_ttft_p99": str(request.slo_ttft_p99),
+        "admission": request.admission,
+        "preemption_probability": request.preemption_probability,
+        "max_utilization": request.max_utilization,
+        "gamma_max": request.gamma_max,
+        "compressible_share": request.compressible_share,
+        "compression_penalty_usd": request.compression_penalty_usd,
+        "min_replicas": request.min_replicas,
+        "max_replicas": request.max_replicas,
+        "node_availability": request.node_availability,
+        "boundary_tokens": request.boundary_tokens,
+    }
+
+
+def describe_infeasible(found: Infeasible) -> str:
+    """Return one line: why there is no plan, and what could be reached."""
+    if found.tightest_slo is None:
+        return f"infeasible: {found.message}"
+    return f"infeasible: {found.message}; the tightest target that can be met: {found.tightest_slo}"
+
+
+def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
+    """Print the plan for a reader."""
+    out = console()
+    what = f"{tokens(traffic.requests)} requests" if traffic.requests else "CDF"
+    out.print(
+        f"Fleet for {traffic.source} ({what}) at "
+        f"{traffic.workload.arrival_rate_per_s:,.4g} requests/s, "
+        f"P99 TTFT at most {request.slo_ttft_p99}, {request.admission.value} admission\n"
+    )
+    out.print(f"  {_headline(plan)}", style="bold")
+    out.print(_pools(plan))
+    out.print(_baselines(plan.baselines))
+    _bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
+    _bullets(out, "Engines", _engines(plan))
+    _bullets(out, "Assumed", _assumed(traffic, request))
+    _bullets(out, "Left out", _left_out(plan, traffic))
+
+
+def _headline(plan: Plan) -> str:
+    cost = f"{plan.gpus} GPUs, {usd(plan.cost_usd_per_h)} USD/h"
+    if plan.long is None:
+        return f"One pool of {plan.short_replicas} replicas: {cost}"
+    band = (
+        f", compress up to {tokens(plan.compress_up_to_tokens)} (gamma {plan.gamma:.2f})"
+        if plan.gamma > 1
+        else ""
+    )
+    return (
+        f"Two pools, split at {tokens(plan.boundary_tokens)} tokens{band}: "
+        f"{plan.short_replicas} short + {plan.long_replicas} long replicas, {cost}"
+    )
+
+
+def _pools(plan: Plan) -> Any:
+    shown = table(
+        "pool", "profile", "replicas", "GPUs", "context", "req/s", "load", "slots in use",
+        "P99 TTFT", "over target", "set by", "USD/h",
+    )  # fmt: skip
+    for pool in (plan.short, plan.long):
+        if pool is not None:
+            shown.add_row(*_pool(pool, only=plan.long is None))
+    return shown
+
+
+def _pool(pool: PoolPlan, only: bool) -> list[str]:
+    return [
+        "all" if only else pool.name,
+        pool.profile,
+        tokens(pool.replicas),
+        tokens(pool.gpus),
+        tokens(pool.context_tokens),
+        f"{pool.arrival_rate_per_s:,.4g}",
+        percent(pool.utilization, 0),
+        percent(pool.slot_occupancy, 0),
+        seconds(pool.ttft_p99_s),
+        percent(pool.ttft_violation_share, 2),
+        BINDINGS[pool.binding],
+        usd(pool.cost_usd_per_h),
+    ]
+
+
+def _baselines(baselines: tuple[Baseline, ...]) -> Any:
+    shown = table("compared with", "split at", "short", "long", "GPUs", "USD/h", "this plan saves")
+    for one in baselines:
+        if not one.feasible:
+            shown.add_row(BASELINES[one.name], "–", "–", "–", "–", "–", f"({one.reason})")
+            continue
+        shown.add_row(
+            BASELINES[one.name],
+            tokens(one.boundary_tokens) if one.long_replicas else "–",
+            tokens(one.short_replicas),
+            tokens(one.long_replicas),
+            tokens(one.gpus),
+            usd(one.cost_usd_per_h),
+            "" if one.name is BaselineName.CO_DESIGNED else percent(one.saving_ratio),
+        )
+    return shown
+
+
+def _engines(plan: Plan) -> list[str]:
+    if plan.long is None:
+        return [" ".join(plan.short.engine_flags)]
+    return [f"{pool.name}: {' '.join(pool.engine_flags)}" for pool in (plan.short, plan.long)]
+
+
+def _assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
+    assumed = list(traffic.assumptions)
+    if traffic.arrivals is not None:
+        measured = traffic.arrivals
+        assumed.append(
+            f"burstiness as measured: index of dispersion {traffic.workload.dispersion:.2f} "
+            f"(1 is Poisson); mean {measured.mean_per_s:.3g}/s, peak {measured.peak_per_s:.3g}/s"
+        )
+    assumed.append(
+        f"{percent(request.compressible_share, 0)} of requests without a category may be "
+        f"compressed, at {request.compression_penalty_usd:g} USD each"
+    )
+    return assumed
+
+
+def _left_out(plan: Plan, traffic: Traffic) -> list[str]:
+    left_out = list(traffic.notes)
+    if plan.unservable_share > 0:
+        left_out.append(
+            f"{percent(plan.unservable_share, 2)} of requests are longer than the long context"
+        )
+    return left_out
+
+
+def _bullets(out: Console, title: str, lines: list[str]) -> None:
+    if lines:
+        out.print(title, style="bold")
+        for line in lines:
+            out.print(f"  - {line}", soft_wrap=True)

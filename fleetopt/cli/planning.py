@@ -1,0 +1,172 @@
+"""From files and settings to the planner's inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import typer
+
+from fleetopt.config.fleet import plan_request
+from fleetopt.config.profiles import load_catalogue
+from fleetopt.connectors.cdf import read_cdf
+from fleetopt.connectors.trace_formats import InputFormat
+from fleetopt.connectors.traces import OpenInput, TraceReader, open_input
+from fleetopt.connectors.wire import columns_of
+from fleetopt.errors import InputError
+from fleetopt.planner.plan import PlanRequest
+from fleetopt.planner.workload import ArrivalStatistics, Workload
+
+if TYPE_CHECKING:
+    from fleetopt.config.settings import FleetSettings
+    from fleetopt.connectors.columns import RequestColumns
+
+ASSUMED_OUTPUT_SHARE: Final = 0.2
+"""The paper's split; real traces have 0.013 to 0.15, so a plan that assumes it says so."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """A workload, and what must be said of where it came from."""
+
+    source: str
+    format: InputFormat
+    workload: Workload
+    requests: int = 0
+    unmeasured: int = 0
+    bad_rows: int = 0
+    unsorted_rows: int = 0
+    arrivals: ArrivalStatistics | None = None
+    assumptions: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_traffic(
+    path: str,
+    *,
+    fleet: str | None,
+    arrival_rate_per_s: float | None,
+    output_share: float | None,
+    slice_s: float,
+) -> Traffic:
+    """Read a trace or a CDF as what the planner takes."""
+    if arrival_rate_per_s is not None and not 0 < arrival_rate_per_s < float("inf"):
+        raise typer.BadParameter(f"--arrival-rate {arrival_rate_per_s}: expected a number above 0")
+    with open_input(path) as opened:
+        if opened.format is InputFormat.CDF:
+            return _from_cdf(opened, arrival_rate_per_s, output_share)
+        if output_share is not None:
+            raise typer.BadParameter(
+                "--output-share is for a CDF; a trace says how many tokens went out"
+            )
+        return _from_trace(opened, fleet, arrival_rate_per_s, slice_s)
+
+
+def _from_cdf(
+    opened: OpenInput, arrival_rate_per_s: float | None, output_share: float | None
+) -> Traffic:
+    if arrival_rate_per_s is None:
+        raise typer.BadParameter(
+            f"{opened.source} is a CDF, which has no rate: add --arrival-rate PER_SECOND"
+        )
+    share = ASSUMED_OUTPUT_SHARE if output_share is None else output_share
+    points = read_cdf(opened.lines, opened.source)
+    traffic = Traffic(
+        opened.source, opened.format, Workload.from_cdf(points, share, arrival_rate_per_s)
+    )
+    if output_share is None:
+        traffic.assumptions.append(
+            f"output share {share:g}: a CDF of totals does not say it, and real traces have 0.01 "
+            "to 0.15; a wrong one misstates the load severalfold: give --output-share"
+        )
+    traffic.assumptions.append("Poisson arrivals: a CDF does not say how bursty they are")
+    return traffic
+
+
+def _from_trace(
+    opened: OpenInput, fleet: str | None, arrival_rate_per_s: float | None, slice_s: float
+) -> Traffic:
+    reader = TraceReader(opened)
+    records = reader.records()
+    fleets = reader.report.fleets
+    if fleet is not None and fleets != {"default"}:
+        records = [record for record in records if record.fleet == fleet]
+        if not records:
+            raise InputError(
+                f"{opened.source} has no requests of fleet {fleet}, only of "
+                f"{', '.join(sorted(fleets)[:5])}"
+            )
+    elif len(fleets) > 1:
+        raise typer.BadParameter(
+            f"{opened.source} has requests of {len(fleets)} fleets "
+            f"({', '.join(sorted(fleets)[:5])}): choose one with --fleet"
+        )
+    columns = columns_of(records)
+    arrivals = arrival_statistics(columns.arrival_s, slice_s)
+    measured = columns.take(columns.measured)
+    if not len(measured):
+        raise InputError(f"{opened.source}: no request says how many tokens it had")
+    report = reader.report
+    traffic = Traffic(
+        source=opened.source,
+        format=opened.format,
+        workload=_workload(measured, arrivals, arrival_rate_per_s),
+        requests=len(columns),
+        unmeasured=len(columns) - len(measured),
+        bad_rows=report.bad_rows,
+        unsorted_rows=report.unsorted_rows,
+        arrivals=arrivals,
+        notes=report.notes(),
+    )
+    if traffic.unmeasured:
+        traffic.notes.append(
+            f"{traffic.unmeasured} requests have no token counts: they count as arrivals only"
+        )
+    if arrival_rate_per_s is not None:
+        traffic.assumptions.append(
+            f"at {arrival_rate_per_s:g} requests/s as bursty as at {arrivals.mean_per_s:.3g}"
+        )
+    return traffic
+
+
+def _workload(
+    measured: RequestColumns, arrivals: ArrivalStatistics, arrival_rate_per_s: float | None
+) -> Workload:
+    rate_per_s = arrivals.planned_per_s if arrival_rate_per_s is None else arrival_rate_per_s
+    return Workload.from_requests(
+        measured.prompt_tokens,
+        measured.completion_tokens,
+        rate_per_s,
+        measured.compressibility,
+        arrivals.dispersion,
+    )
+
+
+def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatistics:
+    """Return the rates of a trace's whole slices, counted from its first arrival.
+
+    A trace shorter than a slice is one slice of its own length.
+    """
+    offset_s = arrival_s - arrival_s.min()
+    span_s = float(offset_s.max())
+    slices = int(span_s // slice_s)
+    if not slices:
+        # n arrivals span n − 1 gaps; a single arrival tells no rate, a second is the least.
+        length_s = max(span_s * len(offset_s) / max(len(offset_s) - 1, 1), 1.0)
+        return ArrivalStatistics.from_counts([len(offset_s)], length_s, _per_second(offset_s))
+    whole = offset_s[offset_s < slices * slice_s]
+    counts = np.bincount((whole // slice_s).astype(np.int64), minlength=slices)
+    return ArrivalStatistics.from_counts(counts, slice_s, _per_second(whole))
+
+
+def _per_second(offset_s: np.ndarray) -> np.ndarray:
+    return np.bincount(offset_s.astype(np.int64))
+
+
+def request_for(
+    fleet: FleetSettings, profiles: Path | None, boundary_tokens: int | None = None
+) -> PlanRequest:
+    """Return what the planner is asked for a fleet; ConfigError names what is wrong."""
+    return plan_request(fleet, load_catalogue(profiles), boundary_tokens)

@@ -1,0 +1,75 @@
+"""A recommendation in words: what `watch`, `replay --offline` and the demo print."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fleetopt.cli.output import percent, seconds, tokens, usd
+from fleetopt.planner.outcome import BaselineName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetopt.planner.recommendation import PoolRecord, Recommendation
+
+_INDENT = "    "
+
+
+def describe(recommendation: Recommendation) -> list[str]:
+    """Return lines: the plan, each pool, what is saved, why, and what fires."""
+    return list(_lines(recommendation))
+
+
+def _lines(it: Recommendation) -> Iterator[str]:
+    at = datetime.fromtimestamp(it.computed_at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    yield f"{at}  {it.fleet}  revision {it.revision}  {it.status.value}: {headline(it)}"
+    if it.active is not None:
+        yield f"{_INDENT}{'short' if it.active.long else 'all'}: {_pool(it.active.short)}"
+        if it.active.long is not None:
+            yield f"{_INDENT}long: {_pool(it.active.long)}"
+        savings = [
+            f"{percent(one.saving_ratio, 0)} against {one.name.value.replace('_', ' ')}"
+            for one in it.baselines
+            if one.saving_ratio is not None and one.name is not BaselineName.CO_DESIGNED
+        ]
+        if savings:
+            yield f"{_INDENT}saves {', '.join(savings)}"
+    if it.evidence is not None:
+        yield (
+            f"{_INDENT}measured {tokens(it.evidence.sample_count)} requests, planned for "
+            f"{it.evidence.planned_arrival_rate_per_s:,.1f}/s, confidence {it.confidence.value}"
+        )
+    yield f"{_INDENT}because: {', '.join(reason.value for reason in it.reasons)}"
+    if it.regret_ratio is not None:
+        drift = f"; {it.drift.text}" if it.drift.text else ""
+        yield f"{_INDENT}boundary: regret {percent(it.regret_ratio)}, {it.drift.state.value}{drift}"
+    if it.infeasible is not None:
+        reachable = it.infeasible.tightest_slo
+        hint = f"; what can be met: {reachable}" if reachable else ""
+        yield f"{_INDENT}infeasible: {it.infeasible.text}{hint}"
+    for alert in it.alerts:
+        yield f"{_INDENT}ALERT {alert.kind.value}: {alert.text}"
+
+
+def headline(it: Recommendation) -> str:
+    """Return the plan in one line."""
+    plan = it.active
+    if plan is None:
+        return "no plan"
+    cost = f"{plan.gpus} GPUs, {usd(plan.cost_usd_per_h)} USD/h"
+    if plan.long is None:
+        return f"one pool of {plan.short.replicas}, {cost}"
+    return (
+        f"split at {tokens(plan.boundary_tokens)} tokens, gamma {plan.gamma:.2f}, "
+        f"{plan.short.replicas} short + {plan.long.replicas} long, {cost}"
+    )
+
+
+def _pool(pool: PoolRecord) -> str:
+    held = f" ({pool.needed_replicas} needed)" if pool.needed_replicas != pool.replicas else ""
+    return (
+        f"{pool.replicas} replicas{held}, context {tokens(pool.context_tokens)}, "
+        f"load {percent(pool.utilization, 0)}, P99 TTFT {seconds(pool.ttft_p99_s)}, "
+        f"{pool.binding.value.replace('_', ' ')} binds"
+    )

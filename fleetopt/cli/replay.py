@@ -1,0 +1,211 @@
+"""`fleetopt replay`: a trace into Kafka, or straight through the core."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fleetopt.cli.options import (
+    BootstrapOption,
+    ConfigOption,
+    OutputOption,
+    check_input,
+    settings_from,
+)
+from fleetopt.cli.output import ExitCode, Output, print_error, print_json, print_note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetopt.config.settings import Settings
+    from fleetopt.connectors.producer import MessageShape, Sent
+    from fleetopt.connectors.wire import RequestLog
+    from fleetopt.pipeline.replay import Replayed, Timestamps
+
+
+def replay(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A trace, or - for standard input.")],
+    speed: Annotated[
+        str, typer.Option(metavar="1|10|max", help="How many times as fast as recorded.")
+    ] = "1",
+    rate_multiplier: Annotated[
+        float, typer.Option(metavar="M", help="Send M times the traffic, with the same lengths.")
+    ] = 1.0,
+    timestamps: Annotated[
+        Literal["recorded", "now"] | None,
+        typer.Option(help="Event time to send. Default: recorded with --speed max, else now."),
+    ] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option(help="Fleet of every request. Default: what the trace says, or `default`."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Send at most so many.")] = None,
+    message_shape: Annotated[
+        Literal["batch", "record"],
+        typer.Option(help="Columnar batches, or one JSON record a message as foreign senders do."),
+    ] = "batch",
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline",
+            help="No Kafka, no Redis: through the same core, and print what it recommends.",
+        ),
+    ] = False,
+    bootstrap_servers: BootstrapOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Send a trace's requests at their pace, as their gateway would have.
+
+    Reads CSV (TIMESTAMP,ContextTokens,GeneratedTokens), JSON Lines of request records, and
+    Mooncake's JSON Lines, gzipped or not. Ends with a heartbeat, so that the last slice closes.
+
+    \b
+    Examples:
+      fleetopt replay trace.csv --speed max
+      fleetopt replay trace.csv --speed 10 --rate-multiplier 2.5 --fleet chat-h100
+      fleetopt replay trace.csv --offline --config fleetopt.yaml
+    """
+    check_input(file)
+    from fleetopt.connectors.producer import MessageShape
+    from fleetopt.errors import InputError
+    from fleetopt.pipeline.logs import configure_logs
+    from fleetopt.pipeline.pacing import parse_speed
+    from fleetopt.pipeline.replay import Timestamps
+
+    try:
+        factor = parse_speed(speed)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+    if not 0 < rate_multiplier < float("inf"):
+        raise typer.BadParameter(f"--rate-multiplier {rate_multiplier}: expected a number above 0")
+    settings = settings_from(config, kafka={"bootstrap_servers": bootstrap_servers})
+    configure_logs(settings.worker)
+    # What goes wrong with a send comes back as its result; the library need not say it too.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    source = _Source(file, fleet, rate_multiplier, limit)
+    if offline:
+        from fleetopt.cli.offline import run_offline
+
+        raise typer.Exit(run_offline(source, settings, output))
+    stamps = Timestamps(timestamps or ("recorded" if factor == float("inf") else "now"))
+    code = asyncio.run(
+        _to_kafka(source, settings, factor, stamps, MessageShape(message_shape), output)
+    )
+    raise typer.Exit(code)
+
+
+class _Source:
+    """The requests to send, and what is to be said of the file afterwards."""
+
+    def __init__(
+        self, file: str, fleet: str | None, rate_multiplier: float, limit: int | None
+    ) -> None:
+        self._file, self._fleet = file, fleet
+        self._rate_multiplier, self._limit = rate_multiplier, limit
+        self.notes: list[str] = []
+
+    def chunks(self) -> Iterator[list[RequestLog]]:
+        """Yield the requests; what was wrong with rows is in `notes` afterwards."""
+        from fleetopt.connectors.traces import TraceReader, open_input
+        from fleetopt.pipeline.pacing import multiplied
+        from fleetopt.pipeline.replay import limited
+
+        with open_input(self._file) as opened:
+            reader = TraceReader(opened, self._fleet)
+            try:
+                yield from limited(multiplied(reader, self._rate_multiplier), self._limit)
+            finally:
+                self.notes = reader.report.notes()
+
+    def expected(self) -> int | None:
+        """Return about how many requests will come; None where that can't be told beforehand."""
+        from pathlib import Path
+
+        path = Path(self._file)
+        if not path.is_file() or path.suffix == ".gz":
+            return None
+        with path.open("rb") as lines:
+            rows = sum(block.count(b"\n") for block in iter(lambda: lines.read(1 << 20), b""))
+        rows = int(rows * self._rate_multiplier)
+        return rows if self._limit is None else min(rows, self._limit)
+
+
+async def _to_kafka(
+    source: _Source,
+    settings: Settings,
+    speed: float,
+    timestamps: Timestamps,
+    shape: MessageShape,
+    output: Output,
+) -> int:
+    from fleetopt.cli.progress import progress
+    from fleetopt.connectors.producer import RequestProducer
+    from fleetopt.connectors.topics import ensure_topic
+    from fleetopt.pipeline.replay import Replay, WallClock
+
+    kafka = settings.kafka
+    topic = await ensure_topic(
+        kafka.bootstrap_servers,
+        kafka.topic,
+        kafka.partitions,
+        kafka.retention_s,
+        replication_factor=kafka.replication_factor,
+    )
+    for problem in topic.problems:
+        print_note(problem)
+    clock = WallClock()
+    started_s = clock.now_s()
+    with ExitStack() as stack:
+        on_progress = stack.enter_context(progress("sent", source.expected))
+        async with RequestProducer(kafka.bootstrap_servers, kafka.topic, shape) as producer:
+            run = Replay(
+                producer,
+                speed=speed,
+                timestamps=timestamps,
+                slice_s=settings.window.slice_s,
+                clock=clock,
+                on_progress=on_progress,
+            )
+            replayed = await run.run(source.chunks())
+    for note in source.notes:
+        print_note(note)
+    return _report(replayed, producer.sent, clock.now_s() - started_s, output)
+
+
+def _report(replayed: Replayed, sent: Sent, took_s: float, output: Output) -> int:
+    if output is Output.JSON:
+        print_json(
+            {
+                "records_sent": sent.records,
+                "messages_sent": sent.messages,
+                "records_refused": sent.refused_records,
+                "messages_refused": sent.refused_messages,
+                "first_arrival_s": replayed.first_arrival_s,
+                "last_arrival_s": replayed.last_arrival_s,
+                "took_s": took_s,
+            }
+        )
+    else:
+        typer.echo(
+            f"sent {sent.records:,} requests in {sent.messages:,} messages in {took_s:.1f} s, "
+            f"arrivals from {_time(replayed.first_arrival_s)} to {_time(replayed.last_arrival_s)}"
+        )
+    if sent.refused_messages:
+        print_error(
+            f"the broker refused {sent.refused_records:,} requests in "
+            f"{sent.refused_messages:,} messages, first: {sent.first_refusal}"
+        )
+        return ExitCode.FAILED
+    return ExitCode.DONE
+
+
+def _time(epoch_s: float | None) -> str:
+    if epoch_s is None:
+        return "–"
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
