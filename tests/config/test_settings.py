@@ -1,0 +1,120 @@
+"""Settings: every key described, the example complete, the sources in order, mistakes named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+import fleetopt.config
+from fleetopt.config.settings import Settings, load_settings
+from fleetopt.errors import ConfigError
+
+EXAMPLE = Path(fleetopt.config.__file__).parent / "example.yaml"
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}", field
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from fields(field.annotation, f"{prefix}{name}.")
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("FLEETOPT_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "fleetopt.yaml"
+
+
+def test_every_key_has_a_description() -> None:
+    bare = [path for path, field in fields(Settings) if not (field.description or "").strip()]
+    assert not bare
+
+
+def test_the_example_names_every_key_and_gives_its_default() -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    expected = Settings().model_dump(mode="json")
+    assert document == expected
+
+
+def test_the_example_explains_every_key() -> None:
+    keys = [
+        line for line in EXAMPLE.read_text().splitlines() if line.startswith("  ") and ":" in line
+    ]
+    assert keys
+    assert all("  # " in line for line in keys)
+
+
+def test_arguments_win_over_variables_over_the_file_over_defaults(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("kafka: {topic: in-file, group: in-file, partitions: 3}\n")
+    monkeypatch.setenv("FLEETOPT_KAFKA__TOPIC", "in-variable")
+    monkeypatch.setenv("FLEETOPT_KAFKA__GROUP", "in-variable")
+    kafka = load_settings(file, kafka={"topic": "argument"}).kafka
+    assert (kafka.topic, kafka.group, kafka.partitions) == ("argument", "in-variable", 3)
+    assert kafka.retention_s == Settings().kafka.retention_s
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kafka: {partitions: 0}", r"kafka\.partitions: .*greater than or equal to 1, got 0"),
+        ("kafka: {partitions: many}", r"kafka\.partitions: .*valid integer.*got 'many'"),
+        ("kafka: {topics: x}", r"kafka\.topics: no such setting"),
+        ("kafak: {}", r"kafak: no such setting"),
+        ("window: 3", r"window: .*got 3"),
+        ("fleet: {admission: hopeful}", r"fleet\.admission: .*'statistical' or 'reserved'"),
+        ("fleets: {a: {gamma_max: 0}}", r"fleets\.a: gamma_max: .*got 0"),
+        ("fleets: {a: {gama: 0}}", r"fleets\.a: gama: no such setting"),
+        ("- 1", r"not a YAML mapping of settings"),
+        ("a: [", r"not a YAML mapping of settings"),
+    ],
+)
+def test_a_mistake_is_one_error_with_file_and_path(file: Path, text: str, message: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"(?s){file}.*{message}"):
+        load_settings(file)
+
+
+def test_a_variable_is_named_by_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETOPT_WINDOW__SLICES", "1")
+    with pytest.raises(ConfigError, match=r"window\.slices: .*got '1'"):
+        load_settings()
+
+
+def test_a_file_that_is_not_there_is_an_error(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no configuration file"):
+        load_settings(file)
+
+
+def test_an_empty_file_changes_nothing(file: Path) -> None:
+    file.write_text("# nothing yet\n")
+    assert load_settings(file).model_dump() == Settings().model_dump()
+
+
+def test_a_fleet_has_the_base_with_its_own_overrides(file: Path) -> None:
+    file.write_text(
+        "fleet: {gamma_max: 1.5, min_replicas: 2}\nfleets: {a: {min_replicas: 4}, b: {}}\n"
+    )
+    settings = load_settings(file)
+    assert settings.for_fleet("a").min_replicas == 4
+    assert settings.for_fleet("a").gamma_max == 1.5
+    assert settings.for_fleet("b") == settings.for_fleet("other") == settings.fleet
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_settings().kafka.topic = "other"
