@@ -164,9 +164,7 @@ class SketchStore:
             if name.startswith(_FLEET)
         }
 
-    async def load_fleet(
-        self, fleet: str, partitions: int
-    ) -> list[tuple[bytes, dict[int, bytes]]]:
+    async def load_fleet(self, fleet: str, partitions: int) -> list[tuple[bytes, dict[int, bytes]]]:
         """Return (meta, slices) of a fleet from each partition that knows it.
 
         The slices may be newer than the meta, but not those that it says are closed.

@@ -12,14 +12,9 @@ from typing import Protocol
 import msgspec
 
 from fleetopt.connectors.columns import RequestColumns, concatenate
-from fleetopt.connectors.wire import (
-    Batch,
-    Rejected,
-    Rejection,
-    RequestLog,
-    columns_of,
-    decode_message,
-)
+from fleetopt.connectors.decode import Batch, decode_message
+from fleetopt.connectors.rows import columns_of_records
+from fleetopt.connectors.wire import Rejected, Rejection, RequestLog
 from fleetopt.pipeline.window import MAX_FLEETS, PartitionWindows
 
 
@@ -65,7 +60,7 @@ class _Pending:
 
     def _close_records(self) -> None:
         if self._records:
-            self._parts.append(columns_of(self._records))
+            self._parts.append(columns_of_records(self._records))
             self._records = []
 
 
@@ -82,7 +77,7 @@ def fold(
     pending: dict[str, _Pending] = {}
 
     def reject(offset: int, rejected: Rejected) -> None:
-        windows.reject(rejected.reason.value)
+        windows.reject(rejected.reason.value, rejected.rows)
         letters.append(DeadLetter(offset, rejected))
 
     for message in messages:
@@ -118,7 +113,8 @@ def _fold_batch(
 ) -> list[Rejected]:
     window = windows.fleet(batch.fleet)
     if window is None:
-        return [_too_many(batch.fleet, _as_json(batch.fleet, batch.columns))]
+        value = _as_json(batch.fleet, batch.columns)
+        return [_too_many(batch.fleet, value, max(1, len(batch.columns)))]
     if windows.is_repeated(batch.src, batch.seq):
         window.meta.duplicated += len(batch.columns)
         return []
@@ -127,10 +123,8 @@ def _fold_batch(
     if latest_s is not None and len(columns) and columns.arrival_s.max() > latest_s:
         early = columns.arrival_s > latest_s
         ahead = columns.take(early)
-        rejected = [
-            _future(float(row.arrival_s[0]), latest_s, _as_json(batch.fleet, row))
-            for row in (ahead.take(slice(at, at + 1)) for at in range(len(ahead)))
-        ]
+        value = _as_json(batch.fleet, ahead)
+        rejected = [_future(float(ahead.arrival_s.max()), latest_s, value, len(ahead))]
         columns = columns.take(~early)
     rows = pending.get(batch.fleet)
     if rows is None:
@@ -153,17 +147,17 @@ def _drain(windows: PartitionWindows, fleet: str, rows: _Pending) -> None:
         window.update(columns)
 
 
-def _future(time_s: float, latest_s: float, value: bytes) -> Rejected:
+def _future(time_s: float, latest_s: float, value: bytes, rows: int = 1) -> Rejected:
     detail = (
         f"{time_s:.3f} is {time_s - latest_s:.3f} s past the latest time accepted with this "
         "message's timestamp: check the sender's clock, or raise kafka.max_future_s"
     )
-    return Rejected(Rejection.FUTURE_ARRIVAL, detail, value)
+    return Rejected(Rejection.FUTURE_ARRIVAL, detail, value, rows)
 
 
-def _too_many(fleet: str, value: bytes) -> Rejected:
+def _too_many(fleet: str, value: bytes, rows: int = 1) -> Rejected:
     detail = f"fleet {fleet!r} is new and its partition has {MAX_FLEETS} fleets already"
-    return Rejected(Rejection.TOO_MANY_FLEETS, detail, value)
+    return Rejected(Rejection.TOO_MANY_FLEETS, detail, value, rows)
 
 
 def _as_json(fleet: str, columns: RequestColumns) -> bytes:

@@ -1,0 +1,145 @@
+"""Rows into columns: records and batches as arrays, and the damaged rows of a batch set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from fleetopt.connectors.codec import CELLS, NOT_DECODABLE, Codec, LooseBatch
+from fleetopt.connectors.columns import CATEGORY_COMPRESSIBILITY, RequestColumns
+from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestBatch, RequestLog
+from fleetopt.planner.moments import Compressibility
+
+MAX_DETAIL: Final = 300
+_MEASURED: Final = frozenset({None, "ok"})
+
+
+class _Row(NamedTuple):
+    arrival_s: float
+    prompt_tokens: int
+    completion_tokens: int
+    compressibility: int
+    measured: bool
+
+
+def columns_of_records(records: list[RequestLog]) -> RequestColumns:
+    """Turn records of one fleet into columns."""
+    return RequestColumns(
+        np.array([record.arrival_s for record in records], dtype=np.float64),
+        np.array(
+            [
+                record.prompt_tokens
+                if record.original_prompt_tokens is None
+                else record.original_prompt_tokens
+                for record in records
+            ],
+            dtype=np.int64,
+        ),
+        np.array([record.completion_tokens for record in records], dtype=np.int64),
+        np.array([CATEGORY_COMPRESSIBILITY[record.category] for record in records], dtype=np.int8),
+        np.array(
+            [record.prompt_tokens > 0 and record.status in _MEASURED for record in records],
+            dtype=np.bool_,
+        ),
+    )
+
+
+def columns_of_batch(batch: RequestBatch) -> RequestColumns:
+    """Turn a batch whose columns are equally long into columns."""
+    sent_tokens = np.array(batch.p, dtype=np.int64)
+    measured = sent_tokens > 0
+    if batch.s is not None:
+        measured &= np.array(batch.s, dtype=np.int64) == 0
+    return RequestColumns(
+        np.array(batch.ts, dtype=np.float64),
+        sent_tokens if batch.q is None else np.array(batch.q, dtype=np.int64),
+        np.array(batch.o, dtype=np.int64),
+        np.full(len(batch.ts), Compressibility.UNKNOWN, dtype=np.int8)
+        if batch.c is None
+        else np.array(batch.c, dtype=np.int8),
+        measured,
+    )
+
+
+def lengths(batch: RequestBatch | LooseBatch) -> list[int]:
+    """Return the different lengths of a batch's columns, shortest first."""
+    columns: tuple[Sequence[Any] | None, ...]
+    columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s)
+    return sorted({len(column) for column in columns if column is not None})
+
+
+def judge(batch: LooseBatch, codec: Codec) -> tuple[RequestColumns, list[Rejected]]:
+    """Return the rows that hold, and the others as smaller batches, one a reason."""
+    good: list[_Row] = []
+    refused: dict[Rejection, tuple[str, list[int]]] = {}
+    for at in range(len(batch.ts)):
+        row = _row(batch, at, codec)
+        if isinstance(row, _Row):
+            good.append(row)
+        else:
+            reason, detail = row
+            refused.setdefault(reason, (f"row {at}: {detail}", []))[1].append(at)
+    return _columns_of_rows(good), [
+        Rejected(
+            reason, more(detail, len(rows)), codec.encode(_as_sent(batch, rows)), rows=len(rows)
+        )
+        for reason, (detail, rows) in refused.items()
+    ]
+
+
+def reason_of(error: Exception) -> Rejection:
+    """Return the reason for which a decoder refused."""
+    if not isinstance(error, msgspec.ValidationError):
+        return Rejection.MALFORMED
+    text = str(error)
+    too_large = "out of range" in text
+    bounded = text.startswith("Expected `") and (" <" in text or " >" in text)
+    if too_large or (bounded and "of length" not in text):
+        return Rejection.OUT_OF_RANGE
+    return Rejection.INVALID
+
+
+def more(detail: str, rows: int) -> str:
+    """Return the first row's detail, saying how many others there are."""
+    return detail if rows == 1 else f"{detail}; and {rows - 1} more"
+
+
+def _row(batch: LooseBatch, at: int, codec: Codec) -> _Row | tuple[Rejection, str]:
+    """Return a row, or why it doesn't hold."""
+    cells: dict[str, Any] = {}
+    for name, decode in codec.cells.items():
+        column = getattr(batch, name)
+        try:
+            cells[name] = None if column is None else decode(column[at])
+        except NOT_DECODABLE as error:
+            return reason_of(error), f"{name}: {str(error)[:MAX_DETAIL]}"
+    return _Row(
+        cells["ts"],
+        cells["p"] if cells["q"] is None else cells["q"],
+        cells["o"],
+        Compressibility.UNKNOWN if cells["c"] is None else cells["c"],
+        cells["p"] > 0 and not cells["s"],
+    )
+
+
+def _as_sent(batch: LooseBatch, rows: list[int]) -> dict[str, Any]:
+    """Return rows as a batch of their own, without its place in the source's sequence."""
+    columns = {name: getattr(batch, name) for name in CELLS}
+    return {
+        "v": COLUMNS_VERSION,
+        "fleet": batch.fleet,
+        **{name: [column[at] for at in rows] for name, column in columns.items() if column},
+    }
+
+
+def _columns_of_rows(rows: list[_Row]) -> RequestColumns:
+    return RequestColumns(
+        np.array([row.arrival_s for row in rows], dtype=np.float64),
+        np.array([row.prompt_tokens for row in rows], dtype=np.int64),
+        np.array([row.completion_tokens for row in rows], dtype=np.int64),
+        np.array([row.compressibility for row in rows], dtype=np.int8),
+        np.array([row.measured for row in rows], dtype=np.bool_),
+    )
