@@ -20,9 +20,8 @@ from aiokafka import AIOKafkaConsumer
 from benchmarks.load import PARTITIONS
 from benchmarks.meter import open_channel, tell
 from fleetopt.config.settings import IngestSettings, KafkaSettings, Settings, load_settings
+from fleetopt.connectors.decode import decode_message
 from fleetopt.connectors.kafka import make_consumer
-from fleetopt.connectors.wire import decode_message
-from fleetopt.pipeline.worker import run
 
 STARTED, FINISHED = "started", "finished"
 _WORKER_READS: Final = "reading request logs"
@@ -49,6 +48,8 @@ def count(value: bytes | None) -> int:
 
 def worker(task: Task) -> int:
     """Run FleetOpt's own worker: decode, sketch, durable state."""
+    from fleetopt.pipeline.worker import run  # the baselines don't pay for importing it
+
     logging.getLogger("fleetopt.pipeline.ingest").addHandler(_TellWhenReading())
     return run(_settings(task))
 
@@ -85,7 +86,7 @@ async def _getmany(task: Task) -> None:
 
 
 def agent(task: Task) -> int:
-    """Decode in a Faust agent over the raw topic, with Faust's own defaults and no state."""
+    """Decode in a Faust agent over the raw topic, with Faust's defaults and no state."""
     app = faust.App(
         task.group,
         broker=f"kafka://{task.bootstrap_servers}",
@@ -93,10 +94,14 @@ def agent(task: Task) -> int:
         web_enabled=False,
         topic_disable_leader=True,
         topic_partitions=PARTITIONS,
+        # Joining a group takes about half of the first on the embedded broker; 60 s by default.
+        broker_rebalance_timeout=2,
+        broker_session_timeout=10,
+        broker_heartbeat_interval=1,
     )
     topic = app.topic(task.topic, key_serializer="raw", value_serializer="raw")
 
-    @app.agent(topic)  # type: ignore[untyped-decorator]
+    @app.agent(topic)
     async def counting(stream: Any) -> None:
         records = 0
         async for value in stream:
@@ -104,10 +109,11 @@ def agent(task: Task) -> int:
             if records >= task.records:
                 tell(FINISHED, records)
 
-    @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
-    async def started(app: faust.App, assigned: Any, **kwargs: Any) -> None:
+    async def started(_: Any, assigned: Any, **__: Any) -> None:
         if assigned:
             tell(STARTED)
+
+    app.on_partitions_assigned.connect(started)  # type: ignore[arg-type]
 
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

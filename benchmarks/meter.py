@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 GRACE_S = 10.0
 _PROJECT = Path(__file__).resolve().parent.parent
@@ -141,7 +141,7 @@ class Measured:
         return line
 
     def _ended(self) -> RuntimeError:
-        status = cast(int, self._process.wait(GRACE_S))
+        status = self._process.wait(GRACE_S)
         return RuntimeError(f"the measured process ended with status {status}; {self._tail()}")
 
     def _tail(self) -> str:
