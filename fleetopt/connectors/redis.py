@@ -6,9 +6,8 @@ Keys of a fleet share a hash tag, so that one script may touch them on Redis Clu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import aclosing
-from typing import Any, Final, cast
+from collections.abc import AsyncIterator
+from typing import Final, cast
 
 import msgspec
 import structlog
@@ -16,10 +15,10 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from fleetopt.config.settings import RedisSettings
+from fleetopt.connectors.alert import Alert
 from fleetopt.errors import ConfigError, InputError
 from fleetopt.planner.recommendation import Recommendation
 
@@ -79,7 +78,7 @@ def connect(settings: RedisSettings) -> Redis:
         raise ConfigError(
             f"redis.url: {error}, got {settings.url!r}; expected redis://host:port/0"
         ) from error
-    return cast(Redis, client)
+    return client
 
 
 async def wait_until_ready(client: Redis, url: str) -> None:
@@ -87,7 +86,7 @@ async def wait_until_ready(client: Redis, url: str) -> None:
     pause_s = 0.2
     while True:
         try:
-            await cast(Awaitable[bool], client.ping())
+            await client.ping()
         except UNREACHABLE as error:
             log.warning(
                 "Redis does not answer; start it or set redis.url (FLEETOPT_REDIS__URL)",
@@ -120,7 +119,7 @@ class RecommendationStore:
         value = await self._client.get(recommendation_key(fleet))
         return None if value is None else self.decode(value)
 
-    def decode(self, value: bytes) -> Recommendation:
+    def decode(self, value: bytes | str) -> Recommendation:
         """Read a recommendation's JSON; raises InputError for anything else."""
         try:
             return self._decoder.decode(value)
@@ -147,13 +146,23 @@ class RecommendationStore:
         )
         return int(cast(int, newer)) == 0
 
-    async def alert(self, fleet: str, alert: Any) -> None:
-        """Append an alert to the fleet's stream of alerts and tell its channel."""
-        value = msgspec.json.encode(alert)
+    async def alert(self, alert: Alert) -> None:
+        """Append an alert to its fleet's stream of alerts and tell the channel of that name."""
+        key, value = alerts_key(alert.fleet), msgspec.json.encode(alert)
         async with self._client.pipeline(transaction=True) as pipe:
-            pipe.xadd(alerts_key(fleet), {"alert": value}, maxlen=self._history, approximate=True)
-            pipe.publish(alerts_key(fleet), value)
+            pipe.xadd(key, {"alert": value}, maxlen=self._history, approximate=True)
+            pipe.publish(key, value)
             await pipe.execute()
+
+    async def alerts(self, fleet: str, limit: int = 100) -> list[Alert]:
+        """Return the fleet's last alerts, oldest first."""
+        entries = cast(
+            list[tuple[bytes, dict[bytes, bytes]]],
+            await self._client.xrevrange(alerts_key(fleet), count=limit),
+        )
+        return [
+            msgspec.json.decode(fields[b"alert"], type=Alert) for _, fields in reversed(entries)
+        ]
 
     async def follow(self, fleet: str, poll_s: float = 5.0) -> AsyncIterator[Recommendation]:
         """Yield the newest recommendation and every later one, through restarts of Redis.
@@ -165,9 +174,7 @@ class RecommendationStore:
         pause_s = 0.2
         while True:
             try:
-                async with (
-                    aclosing(self._client.pubsub(ignore_subscribe_messages=True)) as pubsub  # type: ignore[type-var]
-                ):
+                async with self._client.pubsub(ignore_subscribe_messages=True) as pubsub:
                     await pubsub.subscribe(recommendation_channel(fleet))
                     while True:
                         newest = await self.read(fleet)
@@ -180,16 +187,3 @@ class RecommendationStore:
                 log.warning("Redis does not answer", error=str(error), retry_in_s=pause_s)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
-
-
-__all__ = [
-    "UNREACHABLE",
-    "RecommendationStore",
-    "RedisError",
-    "alerts_key",
-    "connect",
-    "history_key",
-    "recommendation_channel",
-    "recommendation_key",
-    "wait_until_ready",
-]

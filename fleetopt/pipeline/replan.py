@@ -1,0 +1,206 @@
+"""Sketches into recommendations: one Faust service that plans for the fleets this worker owns.
+
+Owns when to plan (a timer; at once when a pool's load crosses its limit) and the way of the
+planner's effects into Redis. What they are is the replanner's decision, and it is pure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from faust import Service
+from redis.asyncio import Redis
+
+from fleetopt.config.fleet import replanner_config
+from fleetopt.config.profiles import load_catalogue
+from fleetopt.config.settings import Settings
+from fleetopt.connectors.alert import Alert
+from fleetopt.connectors.kafka import partition_of
+from fleetopt.connectors.redis import UNREACHABLE, RecommendationStore
+from fleetopt.errors import FleetOptError
+from fleetopt.pipeline import checkpoint
+from fleetopt.pipeline.ingest import Ingest
+from fleetopt.pipeline.sketch import Sketch
+from fleetopt.pipeline.view import FleetView, view
+from fleetopt.planner.replanner import (
+    Effect,
+    Event,
+    Observed,
+    Publish,
+    RaiseAlert,
+    ReplannerConfig,
+    ReplannerState,
+    ResolveAlert,
+    Silent,
+    Trigger,
+    overloaded,
+    resume,
+    step,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Fleet:
+    """What this worker remembers of a fleet that it plans for."""
+
+    config: ReplannerConfig
+    state: ReplannerState
+    progress: tuple[float, int] = (0.0, 0)
+    """Watermark and accepted records when last seen to change."""
+    heard_s: float = 0.0
+    """When that was."""
+
+
+class Replan(Service):
+    """Plans for each fleet whose key belongs to a partition of this worker."""
+
+    def __init__(self, settings: Settings, redis: Redis, ingest: Ingest, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        self._ingest = ingest
+        self._catalogue = load_catalogue(settings.profiles)
+        self._recommendations = RecommendationStore(redis, settings.redis.history)
+        self._fleets: dict[str, _Fleet] = {}
+        self._refused: dict[str, str] = {}
+        self._planning = asyncio.Lock()
+
+    @Service.task
+    async def _by_timer(self) -> None:
+        interval_s = self.settings.replan.interval_s
+        due = time.monotonic()
+        while not self.should_stop:
+            due = max(due + interval_s, time.monotonic())
+            await self._guarded(self._replan_all)
+            await self.sleep(due - time.monotonic())
+
+    @Service.task
+    async def _by_load(self) -> None:
+        while not self.should_stop:
+            await self.sleep(self.settings.replan.load_check_s)
+            await self._guarded(self._check_loads)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do one round; what Redis does not answer now is asked again in the next."""
+        async with self._planning:
+            try:
+                await work()
+            except UNREACHABLE as error:
+                log.warning("Redis does not answer: no plans in this round", error=str(error))
+
+    async def _replan_all(self) -> None:
+        store = self._ingest.store
+        if store is None:
+            return
+        owned = {name for name in await store.fleets(self._ingest.partitions) if self._owns(name)}
+        for gone in self._fleets.keys() - owned:
+            del self._fleets[gone]
+        for name in sorted(owned):
+            await self._replan(name, Trigger.INTERVAL)
+            await asyncio.sleep(0)
+
+    async def _check_loads(self) -> None:
+        recent, self._ingest.recent = self._ingest.recent, set()
+        for name in sorted(recent):
+            fleet = self._fleets.get(name)
+            if fleet is None or not self._owns(name):
+                continue
+            seen = await self._look(name)
+            if seen.workload is not None and overloaded(
+                fleet.state, seen.workload, fleet.config.request
+            ):
+                await self._replan(name, Trigger.LOAD, seen)
+
+    def _owns(self, fleet: str) -> bool:
+        partitions = self._ingest.partitions
+        return partition_of(fleet, partitions) in self._ingest.owned_partitions
+
+    async def _replan(self, name: str, trigger: Trigger, seen: FleetView | None = None) -> None:
+        """Plan for one fleet; what is wrong with one must not keep the others from their plans."""
+        try:
+            await self._step(name, trigger, seen)
+        except FleetOptError as error:
+            if self._refused.get(name) != str(error):
+                self._refused[name] = str(error)
+                log.error("no plan for this fleet", fleet=name, error=str(error))  # noqa: TRY400
+        else:
+            self._refused.pop(name, None)
+
+    async def _step(self, name: str, trigger: Trigger, seen: FleetView | None) -> None:
+        fleet = await self._fleet(name)
+        if seen is None:
+            seen = await self._look(name)
+        now_s = time.time()
+        progress = (seen.watermark_s, seen.accepted)
+        if progress != fleet.progress:
+            fleet.progress, fleet.heard_s = progress, now_s
+        event: Event
+        if now_s - fleet.heard_s > self.settings.replan.stale_after_s:
+            event = Silent(since_s=fleet.heard_s)
+        else:
+            event = Observed(workload=seen.workload, evidence=seen.evidence, trigger=trigger)
+        state, effects = step(fleet.state, event, now_s, fleet.config)
+        if await self._carry_out(name, effects, now_s):
+            fleet.state = state
+        else:
+            log.info("another worker planned for this fleet: going on from its plan", fleet=name)
+            fleet.state = resume(await self._recommendations.read(name))
+
+    async def _fleet(self, name: str) -> _Fleet:
+        """Return what is remembered of a fleet, taken from its last recommendation at first."""
+        known = self._fleets.get(name)
+        if known is None:
+            config = replanner_config(name, self.settings, self._catalogue)
+            last = await self._recommendations.read(name)
+            known = self._fleets[name] = _Fleet(config, resume(last), heard_s=time.time())
+        return known
+
+    async def _look(self, name: str) -> FleetView:
+        store = self._ingest.store
+        parts = [] if store is None else await store.load_fleet(name, self._ingest.partitions)
+        return view(
+            self._ingest.window,
+            [
+                (
+                    checkpoint.decode_meta(meta),
+                    {index: Sketch.from_bytes(data) for index, data in slices.items()},
+                )
+                for meta, slices in parts
+            ],
+        )
+
+    async def _carry_out(self, name: str, effects: Iterable[Effect], now_s: float) -> bool:
+        """Publish and alert; returns False, and alerts nobody, where another was faster."""
+        alerts: list[Alert] = []
+        for effect in effects:
+            match effect:
+                case Publish(recommendation):
+                    if not await self._recommendations.publish(recommendation):
+                        return False
+                    log.info(
+                        "recommendation",
+                        fleet=name,
+                        revision=recommendation.revision,
+                        status=recommendation.status.value,
+                        boundary_tokens=recommendation.boundary_tokens,
+                        gamma=recommendation.gamma,
+                        short_replicas=recommendation.short_replicas,
+                        long_replicas=recommendation.long_replicas,
+                        reasons=[reason.value for reason in recommendation.reasons],
+                    )
+                case RaiseAlert():
+                    alerts.append(
+                        Alert(name, effect.kind.value, True, now_s, effect.text, effect.details)
+                    )
+                case ResolveAlert():
+                    alerts.append(Alert(name, effect.kind.value, False, now_s, ""))
+        for alert in alerts:
+            log.warning("alert", fleet=name, kind=alert.kind, firing=alert.firing, text=alert.text)
+            await self._recommendations.alert(alert)
+        return True
