@@ -15,30 +15,25 @@ KEPT_PROMPT_SHARE: Final = 0.125
 tool definitions are never cut, so a request whose output leaves less room stays long."""
 
 
-def fitting_share(moments: Array, boundary_tokens: Array) -> Array:
+def fitting_share(mean_output: Array, output_variance: Array, boundary_tokens: Array) -> Array:
     """Share of a group's requests that surely leave room for a compressed prompt under B.
 
     Parameters
     ----------
-    moments : shape (…, 6)
-        n, Σi, Σo, … of each group of requests.
-    boundary_tokens : shape (…,)
-        B.
+    mean_output : tokens, broadcast with `boundary_tokens`
+    output_variance : tokens², likewise
+    boundary_tokens : B
 
     Returns
     -------
-    Array, shape (…,)
+    Array
         In 0…1: Cantelli's lower bound on P(o ≤ B − room), from the mean and the variance of o
         alone, so that no output length distribution makes it too high; 0 where even the mean
         output doesn't fit.
     """
-    count = np.maximum(moments[..., 0], 1e-300)
-    mean = moments[..., 2] / count
-    variance = np.maximum(moments[..., 5] / count - mean * mean, 0.0)
-    room = boundary_tokens * (1.0 - KEPT_PROMPT_SHARE) - mean
+    room = np.maximum(boundary_tokens * (1.0 - KEPT_PROMPT_SHARE) - mean_output, 0.0)
     fits = room * room
-    share = fits / np.maximum(fits + variance, 1e-300)
-    return np.where((room > 0.0) & (moments[..., 0] > 0.0), share, 0.0)
+    return np.asarray(fits / np.maximum(fits + output_variance, 1e-300))
 
 
 def compressed(moments: Array, boundary_tokens: Array) -> Array:
@@ -46,13 +41,14 @@ def compressed(moments: Array, boundary_tokens: Array) -> Array:
 
     Parameters
     ----------
-    moments : shape (…, 6)
+    moments : shape (6, …)
         Moments before compression; only n, Σo and Σo² matter.
     boundary_tokens : shape (…,)
         B.
     """
-    count, output, output_sq = moments[..., 0], moments[..., 2], moments[..., 5]
-    prompt = boundary_tokens * count - output
-    cross = boundary_tokens * output - output_sq
-    prompt_sq = boundary_tokens * prompt - cross
-    return np.stack([count, prompt, output, prompt_sq, cross, output_sq], axis=-1)
+    after = np.array(moments)
+    count, output, output_sq = moments[0], moments[2], moments[5]
+    after[1] = boundary_tokens * count - output
+    after[4] = boundary_tokens * output - output_sq
+    after[3] = boundary_tokens * after[1] - after[4]
+    return after

@@ -85,7 +85,7 @@ def _stirling_error(c: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _less_log1p(d: NDArray[np.float64]) -> NDArray[np.float64]:
-    """d − ln(1 + d), without cancellation near 0; infinite at d = −1."""
+    """Value of d − ln(1 + d), without cancellation near 0; infinite at d = −1."""
     near = np.clip(d, -0.3, 0.3)
     x = near / (2.0 + near)
     square = x * x

@@ -1,5 +1,16 @@
 """The planner's front door: plan(workload, request) → Plan | Infeasible."""
 
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fleetopt.errors import ConfigError
+from fleetopt.planner.band import compressed
+from fleetopt.planner.baselines import baselines, shape
+from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS
+from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
+from fleetopt.planner.infeasible import infeasible, unplannable
 from fleetopt.planner.outcome import (
     Baseline,
     BaselineName,
@@ -10,7 +21,9 @@ from fleetopt.planner.outcome import (
     PoolPlan,
     ReasonCode,
 )
-from fleetopt.planner.request import Admission, PlanRequest
+from fleetopt.planner.report import marginal_gpus, pool_plan
+from fleetopt.planner.request import Admission, PlanRequest, check_boundary
+from fleetopt.planner.search import Fleet, cheapest
 from fleetopt.planner.workload import Workload
 
 __all__ = [
@@ -25,4 +38,198 @@ __all__ = [
     "PoolPlan",
     "ReasonCode",
     "Workload",
+    "loads",
+    "plan",
+    "plan_pinned",
+    "search",
 ]
+
+
+def plan(workload: Workload, request: PlanRequest) -> Plan | Infeasible:
+    """The cheapest fleet that meets the target, or why there is none.
+
+    Parameters
+    ----------
+    workload : Workload
+        Lengths before compression, and the rate to plan for.
+    request : PlanRequest
+        With `boundary_tokens` set, B is taken as given and γ and the counts are chosen.
+
+    Returns
+    -------
+    Plan or Infeasible
+        No exception and no NaN: a target that can't be met is an answer.
+
+    Examples
+    --------
+    >>> from fleetopt.planner.engine import EngineProfile
+    >>> from fleetopt.planner.target import TtftTarget
+    >>> a100 = EngineProfile("a100", "a100", "llama", 1, 8e-3, 0, 8e-8, 0, 0, 512, 2**20, 2.21)
+    >>> request = PlanRequest(a100, a100, 65536, TtftTarget(60.0), Admission.RESERVED)
+    >>> chosen = plan(Workload.from_cdf([(2048, 0.9), (65536, 1.0)], 0.2, 500.0), request)
+    >>> chosen.boundary_tokens, chosen.short_replicas, chosen.long_replicas
+    (2048, 22, 87)
+    """
+    refused = unplannable(workload, request)
+    if refused:
+        return refused
+    grid = build(workload, request)
+    fleet = cheapest(grid, _allowed(grid))
+    if fleet is None:
+        return infeasible(grid, _allowed(grid))
+    return _report(workload, grid, fleet)
+
+
+def plan_pinned(
+    workload: Workload, request: PlanRequest, boundary_tokens: int
+) -> Plan | Infeasible:
+    """The best γ and counts at a given B; B = the long context means one pool."""
+    return plan(workload, replace(request, boundary_tokens=boundary_tokens))
+
+
+def search(workload: Workload, request: PlanRequest) -> tuple[int, float, int, int] | None:
+    """B, γ and both counts of the cheapest fleet, without figures and baselines.
+
+    This is what the planner's time is measured on. None where no fleet meets the target.
+    """
+    grid = build(workload, request)
+    fleet = cheapest(grid, _allowed(grid))
+    return shape(grid, fleet) if fleet else None
+
+
+def loads(
+    workload: Workload,
+    request: PlanRequest,
+    boundary_tokens: int,
+    gamma: float,
+    short_replicas: int,
+    long_replicas: int,
+) -> tuple[float, float]:
+    """Utilisation of both pools of a given fleet under a workload; above 1 is overload.
+
+    Parameters
+    ----------
+    workload : Workload
+    request : PlanRequest
+    boundary_tokens : int
+        A bin edge, or the long context for one pool (which is the short one here).
+    gamma : float
+        ≥ 1; rounded to the nearest 2^(j/8).
+    short_replicas, long_replicas : int
+        ≥ 0.
+
+    Returns
+    -------
+    tuple of float
+        (ρ_short, ρ_long): 0 for a pool without traffic, infinite for one with traffic and no
+        replicas. Never NaN.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is out of range.
+    """
+    check_boundary(boundary_tokens, request.long_context_tokens)
+    if not (math.isfinite(gamma) and gamma >= 1.0):
+        raise ConfigError(f"gamma is {gamma}; expected a finite number ≥ 1")
+    if min(short_replicas, long_replicas) < 0:
+        raise ConfigError(f"replicas are {short_replicas} and {long_replicas}; expected ≥ 0")
+    if workload.moments.count == 0.0:
+        return 0.0, 0.0
+    step = round(math.log2(gamma) * BINS_PER_OCTAVE)
+    grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
+    up = request.node_availability
+    if boundary_tokens == request.long_context_tokens:
+        return _utilization(float(grid.long.load[ONE_POOL]), short_replicas * up), 0.0
+    row = grid.row_of(boundary_tokens)
+    cell = min(step, grid.rows - row) * grid.rows + row
+    return (
+        _utilization(float(grid.short.load[cell]), short_replicas * up),
+        _utilization(float(grid.long.load[cell]), long_replicas * up),
+    )
+
+
+def _utilization(load: float, replicas_up: float) -> float:
+    if load <= 0.0:
+        return 0.0
+    return load / replicas_up if replicas_up > 0.0 else math.inf
+
+
+def _allowed(grid: Grid) -> Index:
+    """Cells that the request leaves to choose from; the one pool first."""
+    pinned = grid.request.boundary_tokens
+    one = np.array([ONE_POOL], dtype=np.intp)
+    if pinned is None:
+        return np.concatenate([one, grid.cells])
+    if pinned == grid.request.long_context_tokens:
+        return one
+    return grid.cells[grid.cells % grid.rows == grid.row_of(pinned)]
+
+
+def _uncompressed(grid: Grid) -> Index:
+    """Two-pool cells with γ = 1 that baselines may use: B is pinned there too."""
+    pinned = grid.request.boundary_tokens
+    if pinned is None or pinned == grid.request.long_context_tokens:
+        return np.arange(1, grid.rows)
+    return np.array([grid.row_of(pinned)], dtype=np.intp)
+
+
+def _report(workload: Workload, grid: Grid, fleet: Fleet) -> Plan:
+    request = grid.request
+    cells = np.array([fleet.cell], dtype=np.intp)
+    boundary, gamma, _, _ = shape(grid, fleet)
+    context = request.long_context_tokens
+    longs = grid.long_pools(cells)
+    one = fleet.cell == ONE_POOL
+    if one:
+        short = pool_plan("short", longs, context, fleet.long_replicas, grid)
+        long = None
+    else:
+        short = pool_plan("short", grid.short_pools(cells), boundary, fleet.short_replicas, grid)
+        long = pool_plan("long", longs, context, fleet.long_replicas, grid)
+    moved = grid.moved[:, fleet.cell]
+    arrived = compressed(moved, np.float64(boundary))
+    before = float(grid.moments[1].sum() + grid.moments[2].sum())
+    step, row = divmod(fleet.cell, grid.rows)
+    below, above = marginal_gpus(grid, fleet.cell)
+    gpu_cost = short.cost_usd_per_h + (long.cost_usd_per_h if long else 0.0)
+    return Plan(
+        boundary_tokens=boundary,
+        gamma=gamma,
+        compress_up_to_tokens=min(int(EDGES_TOKENS[row - 1 + step]), context) if row else context,
+        short=short,
+        long=long,
+        gpu_cost_usd_per_h=gpu_cost,
+        compression_usd_per_h=max(fleet.cost_usd_per_h - gpu_cost, 0.0),
+        compressed_share=float(moved[0]) / grid.arrival_rate_per_s,
+        compressed_per_s=float(moved[0]),
+        tokens_before_per_s=before,
+        tokens_after_per_s=before - float(moved[1] - arrived[1]),
+        unservable_share=grid.unservable_share,
+        marginal_gpus_below=below,
+        marginal_gpus_above=above,
+        baselines=baselines(workload, grid, _uncompressed(grid), fleet),
+        reasons=_reasons(grid, step, row, (short, long) if long else (short,)),
+    )
+
+
+def _reasons(
+    grid: Grid, step: int, row: int, pools: tuple[PoolPlan, ...]
+) -> tuple[ReasonCode, ...]:
+    """Every code that applies, the choice of pools first."""
+    pinned = grid.request.boundary_tokens is not None
+    bindings = {pool.binding for pool in pools}
+    steps = min(grid.steps - 1, grid.rows - row)
+    applies = {
+        ReasonCode.BOUNDARY_PINNED: pinned,
+        ReasonCode.TWO_POOLS_CHEAPER: row > 0 and not pinned,
+        ReasonCode.SINGLE_POOL_SUFFICIENT: row == 0,
+        ReasonCode.COMPRESSION_PAYS: step > 0,
+        ReasonCode.COMPRESSION_NOT_WORTH_IT: row > 0 and step == 0 and steps > 0,
+        ReasonCode.GAMMA_AT_LIMIT: 0 < step == steps,
+        ReasonCode.SLO_BINDS: bool(bindings & {Binding.PREFILL_TTFT, Binding.QUEUE_WAIT}),
+        ReasonCode.UTILIZATION_BINDS: Binding.UTILIZATION in bindings,
+        ReasonCode.MINIMUM_BINDS: Binding.MINIMUM in bindings,
+        ReasonCode.REQUESTS_OVER_LONG_CONTEXT: grid.unservable_share > 0.0,
+    }
+    return tuple(code for code, holds in applies.items() if holds)

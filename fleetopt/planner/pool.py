@@ -17,15 +17,17 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _ROUNDING: Final = 1e-9
-_DOUBLINGS: Final = 24
+MOST_PER_LOAD: Final = 64.0
+"""More than this many times the replicas that the load asks for is no plan but a sign that the
+target can't be met: nothing waits any more, and what is left is the requests' own time."""
 
 
 @dataclass(frozen=True)
 class Pools:
-    """A batch of candidate pools of one engine; the first axis of every array is the pool."""
+    """A batch of candidate pools of one engine; arrays have one entry per pool."""
 
     engine: EngineProfile
-    per_s: Array  # (pools, 7), work per second
+    per_s: Array  # (7, pools), work per second
     slot_count: Array  # (pools,)
     load: Array  # (pools,), replicas at full throughput
     mix: PromptMix
@@ -34,7 +36,7 @@ class Pools:
         """The pools at these indices."""
         mix = PromptMix(self.mix.tokens[index], self.mix.share[index])
         return Pools(
-            self.engine, self.per_s[index], self.slot_count[index], self.load[index], mix
+            self.engine, self.per_s[:, index], self.slot_count[index], self.load[index], mix
         )
 
 
@@ -60,16 +62,20 @@ def violation_share(
     state = queues_at(pools, replicas, request, dispersion)
     own = own_time_s(pools.mix.tokens, state.decode_s[:, None], pools.engine)
     over = exceedance(state, target.at(pools.mix.tokens) - own)
-    return np.where(pools.per_s[:, REQUESTS] > 0.0, (pools.mix.share * over).sum(axis=1), 0.0)
+    return np.where(pools.per_s[REQUESTS] > 0.0, (pools.mix.share * over).sum(axis=1), 0.0)
 
 
 def size(
     pools: Pools, request: PlanRequest, dispersion: float, at_most: Array | None = None
 ) -> Array:
-    """Fewest replicas of each pool, infinite where no number (up to the limit) is enough.
+    """Fewest replicas of each pool; infinite where no number (up to the limit) is enough.
 
     Parameters
     ----------
+    pools : Pools
+    request : PlanRequest
+    dispersion : float
+        z of the arrivals, ≥ 1.
     at_most : shape (pools,), optional
         Counts above this are of no interest: the answer is then infinite.
 
@@ -93,7 +99,7 @@ def size(
         short = short[~meets(short, floor[short])]
     if short.size:
         answer[short] = np.inf
-        highest = np.minimum(floor * 2.0**_DOUBLINGS, ceiling)
+        highest = np.minimum(floor * MOST_PER_LOAD, ceiling)
         short = short[meets(short, highest[short])]
         answer[short] = _bisect(short, floor[short], highest[short], meets)
     return answer

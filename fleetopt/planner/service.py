@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.request import Admission, PlanRequest
 
-# Columns of a work array, shape (…, 7): sums over requests.
+# Rows of a work array, shape (7, …): sums over requests.
 REQUESTS: Final = 0
 ITERATIONS: Final = 1  # I
 ITERATIONS_SQ: Final = 2  # I²
@@ -33,16 +33,17 @@ def work(
 
     Parameters
     ----------
-    moments : NDArray[np.float64], shape (…, 6)
+    moments : NDArray[np.float64], shape (6, …)
         n, Σi, Σo, Σi², Σi·o, Σo² of each group.
     length_tokens : NDArray[np.float64], shape (…,)
         About the total length L of the group's requests; used for CONTEXT_SQ only.
     profile : EngineProfile
+        The engine that serves them.
 
     Returns
     -------
-    NDArray[np.float64], shape (…, 7)
-        Columns REQUESTS … PROMPT_SQ. A request runs I = i/ch + ½ + o iterations and
+    NDArray[np.float64], shape (7, …)
+        Rows REQUESTS … PROMPT_SQ. A request runs I = i/ch + ½ + o iterations and
         K = (i/ch + ½)·i/2 + o·(i + o/2) context-iterations.
 
     Notes
@@ -51,18 +52,18 @@ def work(
     o·(L² + L·i + i²)/3 ≤ o·L²/3 + 2·L·i·o/3 bound it from above: slots err on the safe side.
     """
     chunk = profile.prefill_chunk_tokens
-    columns = np.zeros((6, WORK))
-    columns[0, REQUESTS] = 1.0
-    columns[(_PROMPT, _COMPLETION, 0), ITERATIONS] = 1.0 / chunk, 1.0, 0.5
-    columns[:, ITERATIONS_SQ] = 0.25, 1.0 / chunk, 1.0, chunk**-2, 2.0 / chunk, 1.0
-    columns[1:, CONTEXT] = 0.25, 0.0, 0.5 / chunk, 1.0, 0.5
-    columns[_PROMPT_SQ, CONTEXT_SQ] = 1.0 / 6.0
-    columns[_PROMPT, PROMPT] = columns[_PROMPT_SQ, PROMPT_SQ] = 1.0
-    result: NDArray[np.float64] = moments @ columns
-    by_length = moments[..., _PROMPT_SQ] / (3.0 * chunk) + moments[..., _CROSS] * (2.0 / 3.0)
-    by_square = moments[..., _COMPLETION] / 3.0
-    result[..., CONTEXT_SQ] += length_tokens * (by_length + length_tokens * by_square)
-    return result
+    rows = np.zeros((WORK, 6))
+    rows[REQUESTS, 0] = 1.0
+    rows[ITERATIONS, :3] = 0.5, 1.0 / chunk, 1.0
+    rows[ITERATIONS_SQ] = 0.25, 1.0 / chunk, 1.0, chunk**-2, 2.0 / chunk, 1.0
+    rows[CONTEXT, 1:] = 0.25, 0.0, 0.5 / chunk, 1.0, 0.5
+    rows[CONTEXT_SQ, _PROMPT_SQ] = 1.0 / 6.0
+    rows[PROMPT, _PROMPT] = rows[PROMPT_SQ, _PROMPT_SQ] = 1.0
+    result = (rows @ moments.reshape(6, -1)).reshape(WORK, *moments.shape[1:])
+    by_length = moments[_PROMPT_SQ] / (3.0 * chunk) + moments[_CROSS] * (2.0 / 3.0)
+    by_square = moments[_COMPLETION] / 3.0
+    result[CONTEXT_SQ] += length_tokens * (by_length + length_tokens * by_square)
+    return np.asarray(result)
 
 
 def slots(
@@ -75,10 +76,14 @@ def slots(
 
     Parameters
     ----------
-    per_s : NDArray[np.float64], shape (…, 7)
+    per_s : NDArray[np.float64], shape (7, …)
         The pool's work.
     context_tokens : NDArray[np.float64], shape (…,)
         The pool's context window C.
+    profile : EngineProfile
+        The pool's engine.
+    request : PlanRequest
+        For its admission and preemption probability.
 
     Notes
     -----
@@ -92,10 +97,10 @@ def slots(
     reserved = capacity // (np.ceil(context_tokens / block) * block)
     if request.admission is Admission.RESERVED:
         return np.asarray(reserved, dtype=np.float64)
-    iterations = per_s[..., ITERATIONS]
+    iterations = per_s[ITERATIONS]
     running = np.where(iterations > 0.0, iterations, 1.0)
-    mean = np.maximum(per_s[..., CONTEXT] / running, 1e-9)
-    variance = np.maximum(per_s[..., CONTEXT_SQ] / running - mean * mean, 0.0)
+    mean = np.maximum(per_s[CONTEXT] / running, 1e-9)
+    variance = np.maximum(per_s[CONTEXT_SQ] / running - mean * mean, 0.0)
     z_squared_variance = ndtri(request.preemption_probability) ** 2 * variance
     root = np.sqrt(z_squared_variance + 4.0 * mean * capacity) - np.sqrt(z_squared_variance)
     bounded = np.minimum((0.5 * root / mean) ** 2, (capacity - context_tokens) / mean)
@@ -106,10 +111,10 @@ def slots(
 def running_load(per_s: NDArray[np.float64], profile: EngineProfile) -> NDArray[np.float64]:
     """Seconds of work per second that grow with what runs: all of an iteration but W."""
     return np.asarray(
-        profile.per_sequence_s * per_s[..., ITERATIONS]
-        + profile.per_context_token_s * per_s[..., CONTEXT]
-        + profile.prefill_token_s * per_s[..., PROMPT]
-        + 0.5 * profile.prefill_token_context_s * per_s[..., PROMPT_SQ],
+        profile.per_sequence_s * per_s[ITERATIONS]
+        + profile.per_context_token_s * per_s[CONTEXT]
+        + profile.prefill_token_s * per_s[PROMPT]
+        + 0.5 * profile.prefill_token_context_s * per_s[PROMPT_SQ],
         dtype=np.float64,
     )
 
@@ -118,6 +123,6 @@ def load(
     per_s: NDArray[np.float64], slot_count: NDArray[np.float64], profile: EngineProfile
 ) -> NDArray[np.float64]:
     """Replicas that run at full throughput to do this work; infinite without slots."""
-    iterations = per_s[..., ITERATIONS]
+    iterations = per_s[ITERATIONS]
     base = profile.base_iteration_s * iterations / np.maximum(slot_count, 1e-300)
     return np.where(slot_count >= 1.0, base + running_load(per_s, profile), np.inf)

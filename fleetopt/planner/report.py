@@ -1,0 +1,103 @@
+"""What a chosen fleet is predicted to do: figures per pool, compression, marginal costs."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetopt.planner.grid import ONE_POOL, Grid
+from fleetopt.planner.outcome import Binding, PoolPlan
+from fleetopt.planner.pool import Pools, least_replicas, queues_at, violation_share
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.service import REQUESTS
+from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
+from fleetopt.planner.ttft import Queues, exceedance, own_time_s
+
+Array = NDArray[np.float64]
+
+_QUANTILE_POINTS: Final = 33
+_QUANTILE_ROUNDS: Final = 3
+
+
+def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid: Grid) -> PoolPlan:
+    """Figures of one sized pool (a batch of one)."""
+    request, engine = grid.request, pools.engine
+    count = np.full(1, float(replicas))
+    state = queues_at(pools, count, request, grid.dispersion)
+    own = own_time_s(pools.mix.tokens, state.decode_s[:, None], engine)
+    busy = bool(pools.per_s[REQUESTS, 0] > 0.0)
+    over = violation_share(pools, count, request, grid.dispersion, request.slo_ttft_p99)
+    slot_count = float(pools.slot_count[0])
+    return PoolPlan(
+        name=name,
+        profile=engine.name,
+        context_tokens=context_tokens,
+        replicas=replicas,
+        gpus=replicas * engine.gpus_per_replica,
+        max_num_seqs=int(slot_count),
+        arrival_rate_per_s=float(pools.per_s[REQUESTS, 0]),
+        utilization=float(pools.load[0]) / (replicas * request.node_availability),
+        slot_occupancy=float(state.sequences[0]) / slot_count,
+        mean_iteration_s=float(state.iteration_s[0]),
+        ttft_p99_s=_quantile_s(state, own, pools.mix.share) if busy else 0.0,
+        ttft_violation_share=float(over[0]),
+        wait_p99_s=_wait_p99_s(state) if busy else 0.0,
+        binding=_binding(pools, replicas, grid),
+        cost_usd_per_h=replicas * engine.price_usd_per_replica_h,
+        max_num_batched_tokens=engine.prefill_chunk_tokens,
+    )
+
+
+def marginal_gpus(grid: Grid, cell: int) -> tuple[float | None, float | None]:
+    """GPUs that B one bin edge lower or higher would add, before rounding to replicas."""
+    step, row = divmod(cell, grid.rows)
+    if cell == ONE_POOL:
+        return None, None
+    here = _gpus(grid, cell)
+    lower = _gpus(grid, cell - 1) - here if row > 1 else None
+    higher = _gpus(grid, cell + 1) - here if row + 1 + step < grid.rows else None
+    return lower, higher
+
+
+def _gpus(grid: Grid, cell: int) -> float:
+    request = grid.request
+    short = grid.short.load[cell] * request.short_profile.gpus_per_replica
+    long = grid.long.load[cell] * request.long_profile.gpus_per_replica
+    return float(short + long) / (request.max_utilization * request.node_availability)
+
+
+def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
+    request: PlanRequest = grid.request
+    if replicas > least_replicas(pools.load, request)[0]:
+        fewer = np.full(1, float(replicas - 1))
+        state = queues_at(pools, fewer, request, grid.dispersion)
+        waits_for_slot = state.slot_delay * state.slot_scale_s
+        waits_for_prefill = state.prefill_delay * state.prefill_scale_s
+        slower = bool(waits_for_slot[0] > waits_for_prefill[0])
+        return Binding.QUEUE_WAIT if slower else Binding.PREFILL_TTFT
+    usable = request.max_utilization * request.node_availability
+    needed = float(np.ceil(pools.load[0] / usable - 1e-9))
+    return Binding.MINIMUM if needed < request.min_replicas else Binding.UTILIZATION
+
+
+def _wait_p99_s(state: Queues) -> float:
+    """P99 of the wait for a slot and for prefill; the request's own time left out."""
+    longest = float(state.residual_s[0])
+    nothing = np.full((1, 1), -longest)
+    return max(_quantile_s(state, nothing, np.ones((1, 1))), 0.0)
+
+
+def _quantile_s(state: Queues, own_s: Array, share: Array) -> float:
+    """P99 of own time plus waits, by repeated subdivision."""
+    used = own_s[share > 0.0]
+    scale = max(float(state.prefill_scale_s[0]), float(state.slot_scale_s[0]))
+    low = 0.0
+    high = float(used.max()) + float(state.residual_s[0]) + 20.0 * scale + 1e-6
+    for _ in range(_QUANTILE_ROUNDS):
+        times = np.linspace(low, high, _QUANTILE_POINTS)
+        slack = (times[:, None] - own_s).reshape(1, -1)
+        over = exceedance(state, slack).reshape(times.size, -1)
+        met = (over * share).sum(axis=1) <= TTFT_VIOLATIONS_MAX
+        first = int(met.argmax()) if met.any() else times.size - 1
+        low, high = float(times[max(first - 1, 0)]), float(times[first])
+    return high
