@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from fleetopt.connectors.sketch_store import FleetChange, StoredCover
-from fleetopt.pipeline.sketch import Sketch
+from fleetopt.errors import InputError
+from fleetopt.pipeline.sketch import Sketch, cells_in
 from fleetopt.pipeline.window import FleetMeta, FleetWindow, PartitionWindows, WindowConfig
+
+T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
 _meta_decoder = msgspec.msgpack.Decoder(FleetMeta)
@@ -43,13 +47,13 @@ def mark_stored(windows: PartitionWindows) -> None:
 
 
 def decode_meta(data: bytes) -> FleetMeta:
-    """Read a fleet's meta."""
-    return _meta_decoder.decode(data)
+    """Read a fleet's meta; raises InputError for anything else."""
+    return _decoded(_meta_decoder, data)
 
 
 def decode_rejected(data: bytes) -> dict[str, int]:
-    """Read the counts of refused rows."""
-    return _rejected_decoder.decode(data)
+    """Read the counts of refused rows; raises InputError for anything else."""
+    return _decoded(_rejected_decoder, data)
 
 
 def open_slices(cover: StoredCover) -> dict[str, list[int]]:
@@ -60,20 +64,45 @@ def open_slices(cover: StoredCover) -> dict[str, list[int]]:
 def restore(
     config: WindowConfig, cover: StoredCover, slices: Mapping[str, Mapping[int, bytes]]
 ) -> PartitionWindows:
-    """Rebuild a partition's windows from what is stored."""
+    """Rebuild a partition's windows from what is stored.
+
+    Raises InputError where that is damaged, or was cut into slices of another length.
+    """
+    sources = _decoded(_sources_decoder, cover.sources)
     windows = PartitionWindows(
         config=config,
         position=cover.position,
-        sources=OrderedDict(_sources_decoder.decode(cover.sources)),
+        sources=OrderedDict(sources),
         rejected=decode_rejected(cover.rejected),
     )
     for name, meta in cover.fleets.items():
         window = FleetWindow(config, decode_meta(meta))
         window.slices = {
-            index: Sketch.from_bytes(data) for index, data in slices.get(name, {}).items()
+            index: _sketch(config, data) for index, data in slices.get(name, {}).items()
         }
         windows.fleets[name] = window
     return windows
+
+
+def _sketch(config: WindowConfig, data: bytes) -> Sketch:
+    sketch = Sketch.from_bytes(data)
+    if len(sketch.arrivals) != cells_in(config.slice_s):
+        raise InputError(
+            f"a stored sketch has {len(sketch.arrivals)} arrival cells, slices of "
+            f"{config.slice_s} s have {cells_in(config.slice_s)}: put window.slice_s back, or "
+            "delete the stored sketches to rebuild them from the log"
+        )
+    return sketch
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"what is stored of a partition is damaged ({error}): delete the stored sketches to "
+            "rebuild them from the log"
+        ) from error
 
 
 def _change(window: FleetWindow) -> FleetChange:

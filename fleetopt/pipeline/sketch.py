@@ -6,6 +6,8 @@ Owns its bytes too, so that a slice can be kept outside the process.
 
 from __future__ import annotations
 
+import math
+import zlib
 from typing import Final
 
 import msgspec
@@ -15,13 +17,15 @@ from numpy.typing import NDArray
 
 from fleetopt.connectors.columns import RequestColumns
 from fleetopt.errors import InputError
-from fleetopt.planner.workload import TokenMoments
+from fleetopt.planner.bins import EDGES_TOKENS, bin_holding
+from fleetopt.planner.moments import MOMENTS, TokenMoments
 
 CENTROIDS: Final = 100
 CELLS: Final = 60
 """Arrival counts are kept per second, or per 1/60 of a slice longer than a minute."""
 
 _VERSION: Final = 1
+_CHECKSUM_BYTES: Final = 4
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -42,6 +46,11 @@ def cell_s(slice_s: int) -> float:
     return max(1.0, slice_s / CELLS)
 
 
+def cells_in(slice_s: int) -> int:
+    """Return how many arrival counts a slice has."""
+    return min(slice_s, CELLS)
+
+
 class Sketch:
     """Requests of one slice: moments, arrival counts, digests of total and prompt tokens."""
 
@@ -56,7 +65,7 @@ class Sketch:
     @classmethod
     def for_slice(cls, slice_s: int) -> Sketch:
         """Return an empty sketch with cells for a slice of this length."""
-        return cls(int(-(-slice_s // cell_s(slice_s))))
+        return cls(cells_in(slice_s))
 
     @property
     def arrival_count(self) -> int:
@@ -85,28 +94,71 @@ class Sketch:
 
     def merge(self, other: Sketch) -> None:
         """Add another sketch of the same slice (or of the same slice length)."""
+        if len(self.arrivals) != len(other.arrivals):
+            raise InputError(
+                f"sketches of {len(self.arrivals)} and {len(other.arrivals)} arrival cells are of "
+                "slices of different length: delete the stored sketches to rebuild them"
+            )
         self.arrivals += other.arrivals
         self.moments = self.moments + other.moments
         self.total_tokens.merge_inplace(other.total_tokens)
         self.prompt_tokens.merge_inplace(other.prompt_tokens)
 
     def quantile(self, fraction: float) -> float | None:
-        """Return a quantile of total tokens, None where nothing is measured."""
-        if self.total_tokens.is_empty():
+        """Return total tokens that this share of requests does not exceed.
+
+        The digest's answer, kept within the length bin that holds the request of that rank: of
+        few distinct values a digest may answer anything between two of them.
+
+        Parameters
+        ----------
+        fraction : float
+            0 to 1.
+
+        Returns
+        -------
+        float or None
+            Tokens; None where nothing is measured.
+
+        Raises
+        ------
+        InputError
+            If the fraction is not in 0…1.
+        """
+        if not 0.0 <= fraction <= 1.0:
+            raise InputError(f"a quantile of {fraction}; expected 0 to 1")
+        counts = np.cumsum(self.moments.count_per_bin)
+        if not counts[-1]:
             return None
-        return float(self.total_tokens.quantile(fraction))
+        rank = max(1, math.ceil(fraction * counts[-1]))
+        holding = int(np.searchsorted(counts, rank))
+        low = float(EDGES_TOKENS[holding - 1] + 1) if holding else 0.0
+        high = float(EDGES_TOKENS[holding]) if holding < EDGES_TOKENS.size else math.inf
+        return min(max(float(self.total_tokens.quantile(fraction)), low), high)
 
     def cdf(self, total_tokens: float) -> float | None:
-        """Return the share of requests of at most so many tokens, None where none is measured."""
-        if self.total_tokens.is_empty():
+        """Return the share of requests of at most so many tokens, None where none is measured.
+
+        Exact on the edges of the length bins, and the digest's answer between them.
+        """
+        counts = np.cumsum(self.moments.count_per_bin)
+        if not counts[-1]:
             return None
-        return float(self.total_tokens.cdf(total_tokens))
+        if total_tokens < 0:
+            return 0.0
+        whole_tokens = math.floor(min(total_tokens, 2.0**53))
+        holding = bin_holding(whole_tokens)
+        is_edge = holding < EDGES_TOKENS.size and EDGES_TOKENS[holding] == whole_tokens
+        high = float(counts[holding] / counts[-1])
+        low = high if is_edge else float(counts[holding - 1] / counts[-1]) if holding else 0.0
+        # Lengths are whole: half a token up, the digest counts those at `whole_tokens` too.
+        return min(max(float(self.total_tokens.cdf(whole_tokens + 0.5)), low), high)
 
     def to_bytes(self) -> bytes:
         """Return the sketch as bytes; rows of moments that are zero take none."""
-        rows = self.moments.values.reshape(-1, self.moments.values.shape[-1])
+        rows = self.moments.values.reshape(-1, MOMENTS)
         filled = np.flatnonzero(rows[:, 0])
-        return _encoder.encode(
+        stored = _encoder.encode(
             _Stored(
                 _VERSION,
                 self.arrivals.tobytes(),
@@ -116,12 +168,18 @@ class Sketch:
                 self.prompt_tokens.to_bytes(),
             )
         )
+        return _checksum(stored) + stored
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Sketch:
         """Read what `to_bytes` wrote; raises InputError for anything else."""
+        if data[:_CHECKSUM_BYTES] != _checksum(data[_CHECKSUM_BYTES:]):
+            raise InputError(
+                f"{len(data)} bytes that are no stored sketch, or a damaged one: delete the "
+                "stored sketches to rebuild them from the log"
+            )
         try:
-            stored = _decoder.decode(data)
+            stored = _decoder.decode(data[_CHECKSUM_BYTES:])
             if stored.version != _VERSION:
                 raise InputError(
                     f"a sketch of version {stored.version}, this program reads {_VERSION}: "
@@ -131,12 +189,16 @@ class Sketch:
             sketch = cls(len(arrivals))
             sketch.arrivals += arrivals
             values = TokenMoments.zero().values.copy()
-            rows = values.reshape(-1, values.shape[-1])
             filled = np.frombuffer(stored.moment_rows, dtype=np.uint16)
-            rows[filled] = np.frombuffer(stored.moments).reshape(len(filled), -1)
+            moments = np.frombuffer(stored.moments).reshape(len(filled), MOMENTS)
+            values.reshape(-1, MOMENTS)[filled] = moments
             sketch.moments = TokenMoments(values)
             sketch.total_tokens = TDigest.from_bytes(stored.total_tokens)
             sketch.prompt_tokens = TDigest.from_bytes(stored.prompt_tokens)
         except (msgspec.DecodeError, ValueError, IndexError) as error:
             raise InputError(f"not a stored sketch: {error}") from error
         return sketch
+
+
+def _checksum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")

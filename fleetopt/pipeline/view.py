@@ -97,6 +97,3 @@ def _planned(
         peak_arrival_rate_per_s=max(arrivals.peak_per_s, floor_per_s),
     )
     return workload, evidence
-
-
-

@@ -16,9 +16,10 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetopt.connectors.columns import RequestColumns
-from fleetopt.pipeline.sketch import Sketch, cell_s
+from fleetopt.pipeline.sketch import Sketch, cell_s, cells_in
 
 MAX_SOURCES: Final = 4_096
 """Sources per partition whose last sequence number is remembered; the oldest is forgotten."""
@@ -88,18 +89,21 @@ class FleetWindow:
     def promise(self, until_s: float) -> None:
         """Take a source's word that every request that arrived before `until_s` was reported.
 
-        Slices between the newest known request (or promise) and `until_s` that saw no request
-        are idle from now on, not unknown.
+        Slices between the last promise (at the first one: the newest request) and `until_s` that
+        saw no request are idle from now on, not unknown. Closed ones stay as they are: whether
+        they saw requests is not known here any more.
         """
         meta, slice_s = self.meta, self.config.slice_s
         if until_s <= meta.until_s:
             return
         end = int(until_s // slice_s)
-        known_s = max(meta.until_s, meta.newest_s)
+        known_s = meta.until_s or meta.newest_s
         first = int(known_s // slice_s) if known_s else end - 1
-        for index in range(max(first, end - self.config.slices), end):
-            self._slice(index)
+        for index in range(max(first, self.closed_below, end - self.config.slices), end):
+            if index not in self.slices:
+                self._slice(index)
         meta.until_s = until_s
+        self._forget_expired()
 
     @property
     def closed_below(self) -> int:
@@ -128,18 +132,33 @@ class FleetWindow:
         self.changed.add(index)
         return sketch
 
-    def _fill(self, columns: RequestColumns, indices: np.ndarray) -> None:
+    def _fill(self, columns: RequestColumns, indices: NDArray[np.int64]) -> None:
+        """Sketch the requests whose slices a plan may look at, now that all are known."""
+        oldest = self.oldest
+        if len(columns) and int(indices.min()) < oldest:
+            recent = indices >= oldest
+            columns, indices = columns.take(recent), indices[recent]
+        self._forget_expired()
         if not len(columns):
             return
         slice_s = self.config.slice_s
         cells = ((columns.arrival_s - indices * slice_s) / cell_s(slice_s)).astype(np.int64)
+        np.minimum(cells, cells_in(slice_s) - 1, out=cells)  # rounded up to the slice's end
         first = int(indices[0])
         if (indices == first).all():
             self._slice(first).update(columns, cells)
             return
-        for index in np.unique(indices):
-            rows = indices == index
-            self._slice(int(index)).update(columns.take(rows), cells[rows])
+        order = np.argsort(indices, kind="stable")
+        starts = np.flatnonzero(np.diff(indices[order])) + 1
+        for rows in np.split(order, starts):
+            self._slice(int(indices[rows[0]])).update(columns.take(rows), cells[rows])
+
+    def _forget_expired(self) -> None:
+        """Drop slices that no plan looks at: a leap in time must not fill the memory."""
+        oldest = self.oldest
+        for index in [index for index in self.slices if index < oldest]:
+            del self.slices[index]
+            self.changed.discard(index)
 
 
 @dataclass(slots=True)
