@@ -1,0 +1,135 @@
+"""`python -m benchmarks`: measures, shows, and writes the tables of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+
+from benchmarks import digests, ingest, planner, report, tables
+from benchmarks.counted import MismatchError
+from fleetopt.errors import FleetOptError
+from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
+from scripts.apache_kafka import ApacheKafka, missing_tools
+
+EXAMPLES: Final = """\
+examples:
+  python -m benchmarks                          everything into docs/benchmarks.md, 5 to 10 minutes
+  python -m benchmarks --quick                  everything, small, shown only, under 2 minutes
+  python -m benchmarks ingest --kafka apache    ingest from Apache Kafka only (needs Java and Maven)
+  python -m benchmarks sketch --output json     the t-digests' figures as JSON on standard output
+"""
+
+Measure = Callable[[argparse.Namespace], tuple[Any, list[report.Table]]]
+_notes = Console(stderr=True, highlight=False)
+
+
+def measure_planner(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Time the planner's search."""
+    figures = planner.measure(max_time_s=0.2 if options.quick else 2.0)
+    return figures, tables.planner_tables(figures)
+
+
+def measure_sketch(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Time the two t-digests."""
+    values = 4_000 if options.quick else 20_000
+    figures = digests.measure(values)
+    return figures, tables.sketch_tables(figures, values)
+
+
+def measure_ingest(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Measure the worker and its baselines on each broker asked for."""
+    sizes = ingest.QUICK if options.quick else ingest.FULL
+    comparisons: list[ingest.Comparison] = []
+    for broker in _brokers(options):
+        with _services(broker) as (bootstrap_servers, redis_url):
+            comparisons += ingest.compare(
+                _BROKERS[broker], bootstrap_servers, redis_url, sizes, _notes.print
+            )
+    return comparisons, tables.ingest_tables(comparisons)
+
+
+BENCHMARKS: Final[dict[str, Measure]] = {
+    "planner": measure_planner,
+    "sketch": measure_sketch,
+    "ingest": measure_ingest,
+}
+_BROKERS: Final = {"embedded": "Embedded broker (Tansu)", "apache": "Apache Kafka"}
+
+
+def _brokers(options: argparse.Namespace) -> list[str]:
+    if options.kafka != "auto":
+        return [options.kafka]
+    missing = missing_tools()
+    if missing or options.quick:
+        _notes.print(f"Apache Kafka is left out: {missing + ' is missing' if missing else 'quick'}")
+        return ["embedded"]
+    return ["embedded", "apache"]
+
+
+@contextmanager
+def _services(broker: str) -> Iterator[tuple[str, str]]:
+    """Start a broker and a Redis of our own: it is emptied again and again."""
+    with ExitStack() as stack:
+        node = ApacheKafka() if broker == "apache" else EmbeddedBroker()
+        stack.enter_context(node)
+        server = stack.enter_context(EmbeddedRedis())
+        yield node.bootstrap_servers, server.url
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}: choose {', '.join(BENCHMARKS)}")
+    machine = report.Machine.this()
+    results: dict[str, Any] = {}
+    try:
+        for name in options.names or BENCHMARKS:
+            _notes.print(f"[bold]{name}[/bold]")
+            figures, shown = BENCHMARKS[name](options)
+            results[name] = figures
+            if options.output == "table":
+                for table in shown:
+                    table.show(Console())
+            if not options.quick:
+                report.write(name, shown, machine)
+    except (FleetOptError, RuntimeError, MismatchError, report.PageError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    if options.output == "json":
+        print(msgspec.json.encode({"machine": machine, "results": results}).decode())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure FleetOpt on this machine and write the tables of docs/benchmarks.md.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all if none is named"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, to try it; docs stay as they are"
+    )
+    parser.add_argument(
+        "--kafka",
+        choices=["auto", *_BROKERS],
+        default="auto",
+        help="broker for ingest; auto: the embedded one and, with Java and Maven, Apache Kafka too",
+    )
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
