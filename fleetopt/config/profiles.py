@@ -1,0 +1,112 @@
+"""The catalogue of engine profiles: what ships with the product, and what a user adds to it."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from fleetopt.errors import ConfigError
+from fleetopt.planner.engine import EngineProfile
+
+
+class _Gpu(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    price_usd_per_gpu_h: float
+    source: str = ""
+
+
+class _Profile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    gpu: str
+    model: str
+    gpus_per_replica: int
+    base_iteration_s: float
+    per_context_token_s: float
+    kv_capacity_tokens: int
+    per_sequence_s: float = 0.0
+    prefill_token_s: float = 0.0
+    prefill_token_context_s: float = 0.0
+    prefill_chunk_tokens: int = 2048
+    kv_block_tokens: int = 16
+    price_usd_per_gpu_h: float | None = None
+    source: str = ""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    gpus: dict[str, _Gpu] = {}
+    profiles: dict[str, _Profile] = {}
+
+
+def load_catalogue(extra_toml: Path | None = None) -> Mapping[str, EngineProfile]:
+    """Every engine profile by its name; a file of one's own adds profiles and sets prices.
+
+    Raises
+    ------
+    ConfigError
+        If the file can't be read, or a figure is missing, unknown or out of range.
+
+    Examples
+    --------
+    >>> load_catalogue()["h100/qwen3-32b/tp2"].gpus_per_replica
+    2
+    """
+    shipped = _shipped()
+    own = _File() if extra_toml is None else _read(extra_toml)
+    prices = {name: gpu.price_usd_per_gpu_h for name, gpu in (shipped.gpus | own.gpus).items()}
+    entries = sorted((shipped.profiles | own.profiles).items())
+    return MappingProxyType({name: _profile(name, entry, prices) for name, entry in entries})
+
+
+def load_profile(
+    name: str, catalogue: Mapping[str, EngineProfile] | Path | None = None
+) -> EngineProfile:
+    """The profile of this name, from a catalogue, or from the shipped one and a TOML file.
+
+    Raises
+    ------
+    ConfigError
+        If there is none; the message lists the closest names.
+    """
+    known = catalogue if isinstance(catalogue, Mapping) else load_catalogue(catalogue)
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4) or list(known)[:3]
+    raise ConfigError(
+        f"there is no engine profile {name!r}; close ones are {', '.join(close)}; "
+        "`fleetopt profiles` lists all"
+    )
+
+
+@cache
+def _shipped() -> _File:
+    file = resources.files("fleetopt.config").joinpath("profiles.toml")
+    return _decode(file.read_text(encoding="utf-8"), "fleetopt/config/profiles.toml")
+
+
+def _read(path: Path) -> _File:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"profiles file {path} can't be read: {error}") from error
+    return _decode(text, str(path))
+
+
+def _decode(text: str, where: str) -> _File:
+    try:
+        return msgspec.convert(tomllib.loads(text), _File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _profile(name: str, entry: _Profile, prices: Mapping[str, float]) -> EngineProfile:
+    price = entry.price_usd_per_gpu_h
+    price = prices.get(entry.gpu) if price is None else price
+    if price is None:
+        raise ConfigError(
+            f"{name} has no price_usd_per_gpu_h and there is no [gpus.{entry.gpu}]; set one of them"
+        )
+    figures = msgspec.structs.asdict(entry) | {"price_usd_per_gpu_h": price}
+    return EngineProfile(name=name, **figures)
