@@ -20,9 +20,12 @@ def fitting_share(mean_output: Array, output_variance: Array, boundary_tokens: A
 
     Parameters
     ----------
-    mean_output : tokens, broadcast with `boundary_tokens`
-    output_variance : tokens², likewise
-    boundary_tokens : B
+    mean_output : Array
+        Mean of o in each group, tokens.
+    output_variance : Array
+        Variance of o in each group, tokens².
+    boundary_tokens : Array
+        B, of a shape that broadcasts with both.
 
     Returns
     -------

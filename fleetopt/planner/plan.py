@@ -110,7 +110,9 @@ def loads(
     Parameters
     ----------
     workload : Workload
+        The traffic now.
     request : PlanRequest
+        Engines, admission and limits; its own `boundary_tokens` and `gamma_max` play no part.
     boundary_tokens : int
         A bin edge, or the long context for one pool (which is the short one here).
     gamma : float
@@ -163,14 +165,15 @@ def _allowed(grid: Grid) -> Index:
         return np.concatenate([one, grid.cells])
     if pinned == grid.request.long_context_tokens:
         return one
-    return grid.cells[grid.cells % grid.rows == grid.row_of(pinned)]
+    row = grid.row_of(pinned)
+    return row + grid.rows * np.arange(min(grid.steps, grid.rows - row + 1), dtype=np.intp)
 
 
 def _uncompressed(grid: Grid) -> Index:
     """Two-pool cells with γ = 1 that baselines may use: B is pinned there too."""
     pinned = grid.request.boundary_tokens
     if pinned is None or pinned == grid.request.long_context_tokens:
-        return np.arange(1, grid.rows)
+        return np.arange(1, grid.rows, dtype=np.intp)
     return np.array([grid.row_of(pinned)], dtype=np.intp)
 
 
@@ -188,7 +191,7 @@ def _report(workload: Workload, grid: Grid, fleet: Fleet) -> Plan:
         short = pool_plan("short", grid.short_pools(cells), boundary, fleet.short_replicas, grid)
         long = pool_plan("long", longs, context, fleet.long_replicas, grid)
     moved = grid.moved[:, fleet.cell]
-    arrived = compressed(moved, np.float64(boundary))
+    arrived = compressed(moved, np.asarray(float(boundary)))
     before = float(grid.moments[1].sum() + grid.moments[2].sum())
     step, row = divmod(fleet.cell, grid.rows)
     below, above = marginal_gpus(grid, fleet.cell)

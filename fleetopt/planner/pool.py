@@ -73,7 +73,9 @@ def size(
     Parameters
     ----------
     pools : Pools
+        A batch of candidates.
     request : PlanRequest
+        Its target and limits.
     dispersion : float
         z of the arrivals, ≥ 1.
     at_most : shape (pools,), optional

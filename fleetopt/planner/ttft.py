@@ -75,7 +75,9 @@ def queues(
     slot_count, servers : shape (pools,)
         n ≥ 1, and replicas > load.
     mix : PromptMix
+        The pools' prompt lengths.
     engine : EngineProfile
+        The engine of all of them.
     peakedness : float
         z ≥ 1 of the arrivals.
     """
@@ -116,7 +118,9 @@ def exceedance(state: Queues, slack_s: Array) -> Array:
     Parameters
     ----------
     state : Queues
+        As of `queues`.
     slack_s : shape (pools, points)
+        Seconds left for waiting.
     """
     left = slack_s - state.residual_s[:, None]
     prefill = state.prefill_delay[:, None] * np.exp(-_over(left, state.prefill_scale_s))
