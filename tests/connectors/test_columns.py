@@ -1,0 +1,64 @@
+"""Columns are cut and joined without changing a row."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetopt.connectors.columns import (
+    CATEGORY_COMPRESSIBILITY,
+    MAX_TOKENS,
+    RequestColumns,
+    concatenate,
+)
+from fleetopt.connectors.wire import RequestLog
+from fleetopt.planner.moments import Compressibility, TokenMoments
+
+ARRAYS = ("arrival_s", "prompt_tokens", "completion_tokens", "compressibility", "measured")
+
+
+def columns(rows: int) -> RequestColumns:
+    at = np.arange(rows, dtype=np.int64)
+    return RequestColumns(
+        1.7e9 + at.astype(np.float64),
+        10 * at,
+        at,
+        (at % 3).astype(np.int8),
+        (at % 2).astype(np.bool_),
+    )
+
+
+def same(one: RequestColumns, other: RequestColumns) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ARRAYS)
+
+
+@given(rows=st.integers(0, 50), cuts=st.lists(st.integers(0, 50), max_size=5))
+def test_joining_the_pieces_gives_the_whole(rows: int, cuts: list[int]) -> None:
+    whole = columns(rows)
+    bounds = [0, *sorted(min(cut, rows) for cut in cuts), rows]
+    pieces = [whole.take(slice(start, end)) for start, end in pairwise(bounds)]
+    assert same(concatenate(pieces), whole)
+
+
+def test_rows_are_taken_by_index_and_by_mask() -> None:
+    whole = columns(6)
+    by_mask = whole.take(whole.measured)
+    assert len(by_mask) == 3
+    assert same(by_mask, whole.take(np.array([1, 3, 5])))
+
+
+def test_every_category_of_the_wire_has_a_class_and_silence_is_unknown() -> None:
+    literal, _ = get_args(get_type_hints(RequestLog)["category"])
+    assert {*get_args(literal), None} == set(CATEGORY_COMPRESSIBILITY)
+    assert CATEGORY_COMPRESSIBILITY[None] is Compressibility.UNKNOWN
+
+
+@pytest.mark.parametrize("tokens", [0, MAX_TOKENS])
+def test_the_limits_are_within_what_the_planner_takes(tokens: int) -> None:
+    moments = TokenMoments.from_requests([tokens], [tokens])
+    assert moments.count == 1
