@@ -9,7 +9,11 @@ import math
 from dataclasses import dataclass
 
 from fleetopt.errors import ConfigError, InputError
-from fleetopt.planner.recommendation import Drift, DriftState, Evidence
+from fleetopt.planner.bins import nearest_edges
+from fleetopt.planner.plan import loads
+from fleetopt.planner.recommendation import Drift, DriftState, Evidence, PlanRecord
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.workload import Workload
 
 NO_DRIFT = Drift(state=DriftState.NONE, windows_in_row=0, counted_to_s=None, text="")
 
@@ -108,7 +112,7 @@ def observe_regret(rule: DriftRule, before: Drift, regret: float, evidence: Evid
     Drift
         `windows_in_row` has risen by one when this window is over the limit and counts as
         another one; it is 0 when the window is under the limit or holds too few requests.
-        A boundary that has just moved stays `moved` until another window confirms it.
+        A boundary that has just moved stays `moved` until another window is seen.
     """
     if evidence.sample_count < rule.min_samples:
         return Drift(
@@ -119,9 +123,9 @@ def observe_regret(rule: DriftRule, before: Drift, regret: float, evidence: Evid
             "to judge the boundary",
         )
     is_another = is_another_window(rule, before, evidence)
+    if before.state is DriftState.MOVED and not is_another:
+        return before
     if regret <= rule.max_regret:
-        if before.state is DriftState.MOVED and not is_another:
-            return before
         return Drift(
             state=DriftState.NONE,
             windows_in_row=0,
@@ -130,7 +134,7 @@ def observe_regret(rule: DriftRule, before: Drift, regret: float, evidence: Evid
         )
     row = before.windows_in_row
     is_counted = row == 0 or is_another
-    row += is_counted
+    row += int(is_counted)
     return Drift(
         state=DriftState.SUSPECTED,
         windows_in_row=row,
@@ -152,7 +156,7 @@ def is_another_window(rule: DriftRule, before: Drift, evidence: Evidence) -> boo
     return evidence.window_to_s - before.counted_to_s >= rule.confirm_advance_s
 
 
-def resize(published: int, needed: int, needed_at_higher_load: int) -> int:
+def resize(published: int, needed: int, needed_at_higher_load: float) -> int:
     """Replicas to publish for one pool: up at once, down only out of the dead band.
 
     A replica is given up when the rest would do even at the higher load, which is the present
@@ -163,7 +167,7 @@ def resize(published: int, needed: int, needed_at_higher_load: int) -> int:
 
     Parameters
     ----------
-    published, needed, needed_at_higher_load : int
+    published, needed, needed_at_higher_load : int (infinite for "no number is enough")
         Replicas published now, needed at the present load, and needed at the higher load.
 
     Returns
@@ -179,3 +183,31 @@ def resize(published: int, needed: int, needed_at_higher_load: int) -> int:
     if needed >= published or needed_at_higher_load < published:
         return needed
     return published
+
+
+def can_stay(active: PlanRecord, request: PlanRequest) -> bool:
+    """Whether the boundary is still a possible one; a new long context may rule it out."""
+    boundary, longest = active.boundary_tokens, request.long_context_tokens
+    if active.long is None:
+        return boundary == longest
+    return boundary < longest and nearest_edges(boundary) == (boundary,)
+
+
+def pool_loads(
+    active: PlanRecord, workload: Workload, request: PlanRequest
+) -> tuple[float, ...] | None:
+    """Utilisation of each published pool under this workload, None where B is ruled out.
+
+    One value for a fleet of one pool, else the short and the long pool's.
+    """
+    if not can_stay(active, request):
+        return None
+    both = loads(
+        workload,
+        request,
+        active.boundary_tokens,
+        active.gamma,
+        active.short.replicas,
+        active.long_replicas,
+    )
+    return both[:1] if active.long is None else both

@@ -205,6 +205,7 @@ class Recommendation:
     fleet: str
     revision: int
     status: Status
+    published_at_s: float
     computed_at_s: float
     valid_until_s: float
     reasons: tuple[PublishReason, ...]

@@ -1,0 +1,62 @@
+"""What goes into the replanner and what comes out: events and effects, all frozen values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fleetopt.planner.recommendation import AlertKind, Evidence, Recommendation
+from fleetopt.planner.workload import Workload
+
+Details = tuple[tuple[str, str | int | float], ...]
+"""Names and values that go with an alert, in a fixed order."""
+
+
+class Trigger(StrEnum):
+    """Why the replanner is asked now."""
+
+    INTERVAL = "interval"
+    LOAD = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The window was looked at; without a workload or without requests, traffic is unknown."""
+
+    workload: Workload | None
+    evidence: Evidence | None
+    trigger: Trigger = Trigger.INTERVAL
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Nothing has been heard of the fleet's traffic since `since_s`: unknown, not zero."""
+
+    since_s: float
+
+
+Event = Observed | Silent
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write this recommendation, compare-and-set on its revision."""
+
+    recommendation: Recommendation
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseAlert:
+    """Tell the operator; where this kind fires already, the new text replaces the old one."""
+
+    kind: AlertKind
+    text: str
+    details: Details = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveAlert:
+    """The alert of this kind is over."""
+
+    kind: AlertKind
+
+
+Effect = Publish | RaiseAlert | ResolveAlert
