@@ -9,6 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from fleetopt.cli.options import check_fleet
+from fleetopt.errors import InputError
+
 ArchetypeName = Literal["concentrated-below", "dispersed", "concentrated-above"]
 DEFAULT_START_S = 946_684_800.0
 
@@ -55,6 +58,9 @@ def generate(
     """
     if shift_to is None and shift_at is not None:
         raise typer.BadParameter("--shift-at needs --shift-to: what does the traffic turn into?")
+    check_fleet(fleet)
+    if not 0 < start < 1e11:
+        raise typer.BadParameter(f"--start {start:g}: expected epoch seconds above 0")
     import msgspec
     import numpy as np
 
@@ -71,7 +77,10 @@ def generate(
     )
     encoder = msgspec.json.Encoder()
     with ExitStack() as stack:
-        file = stack.enter_context(to.open("wb")) if to else sys.stdout.buffer
+        try:
+            file = stack.enter_context(to.open("wb")) if to else sys.stdout.buffer
+        except OSError as error:
+            raise InputError(f"can't write {to}: {error.strerror}") from error
         for records in generator.generate(schedule, fleet, start, np.random.default_rng(seed)):
             file.write(encoder.encode_lines(records))
         file.flush()

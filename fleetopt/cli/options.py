@@ -54,6 +54,20 @@ def settings_from(config: Path | None, **overrides: Any) -> Settings:
     return load_settings(config, **given)
 
 
+def check_fleet(name: str) -> str:
+    """Refuse a name that no fleet can have."""
+    import msgspec
+
+    from fleetopt.connectors.wire import FleetName
+
+    try:
+        return msgspec.convert(name, FleetName)
+    except msgspec.ValidationError as error:
+        raise typer.BadParameter(
+            f"--fleet {name!r}: expected 1 to 200 characters without white space and braces"
+        ) from error
+
+
 def check_input(path: str) -> str:
     """Refuse an input file that is not there."""
     if path != "-" and not Path(path).is_file():

@@ -14,7 +14,7 @@ from fleetopt.config.profiles import load_catalogue
 from fleetopt.connectors.cdf import read_cdf
 from fleetopt.connectors.trace_formats import InputFormat
 from fleetopt.connectors.traces import OpenInput, TraceReader, open_input
-from fleetopt.connectors.wire import columns_of
+from fleetopt.connectors.rows import columns_of_records
 from fleetopt.errors import InputError
 from fleetopt.planner.plan import PlanRequest
 from fleetopt.planner.workload import ArrivalStatistics, Workload
@@ -103,7 +103,7 @@ def _from_trace(
             f"{opened.source} has requests of {len(fleets)} fleets "
             f"({', '.join(sorted(fleets)[:5])}): choose one with --fleet"
         )
-    columns = columns_of(records)
+    columns = columns_of_records(records)
     arrivals = arrival_statistics(columns.arrival_s, slice_s)
     measured = columns.take(columns.measured)
     if not len(measured):

@@ -14,6 +14,7 @@ from fleetopt.cli.options import (
     BootstrapOption,
     ConfigOption,
     OutputOption,
+    check_fleet,
     check_input,
     settings_from,
 )
@@ -72,6 +73,8 @@ def replay(
       fleetopt replay trace.csv --offline --config fleetopt.yaml
     """
     check_input(file)
+    if fleet is not None:
+        check_fleet(fleet)
     from fleetopt.connectors.producer import MessageShape
     from fleetopt.errors import InputError
     from fleetopt.pipeline.logs import configure_logs
