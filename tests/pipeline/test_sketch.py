@@ -1,0 +1,279 @@
+"""A sketch is additive, survives its bytes, and answers as the requests themselves would."""
+
+from __future__ import annotations
+
+import csv
+import math
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tdigest import TDigest as OracleDigest
+
+from fleetopt.connectors.columns import RequestColumns
+from fleetopt.errors import InputError
+from fleetopt.pipeline.sketch import CELLS, Sketch, cell_s, cells_in
+from fleetopt.planner.bins import EDGES_TOKENS, bin_of
+
+SLICE_S = 60
+FRACTIONS = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
+
+
+def columns(
+    prompt: NDArray[np.int64],
+    completion: NDArray[np.int64],
+    measured: NDArray[np.bool_] | None = None,
+) -> RequestColumns:
+    rows = len(prompt)
+    return RequestColumns(
+        np.zeros(rows),
+        prompt.astype(np.int64),
+        completion.astype(np.int64),
+        (np.arange(rows) % 3).astype(np.int8),
+        np.ones(rows, dtype=np.bool_) if measured is None else measured,
+    )
+
+
+def sketch_of(*batches: RequestColumns) -> Sketch:
+    sketch = Sketch.for_slice(SLICE_S)
+    for batch in batches:
+        sketch.update(batch, np.arange(len(batch), dtype=np.int64) % SLICE_S)
+    return sketch
+
+
+def of_lengths(lengths: list[int]) -> RequestColumns:
+    total = np.array(lengths, dtype=np.int64)
+    return columns(total // 2, total - total // 2)
+
+
+def exact_quantile(lengths: NDArray[np.int64], fraction: float) -> int:
+    """The smallest length that at least this share of requests does not exceed."""
+    return int(np.sort(lengths)[max(1, math.ceil(fraction * len(lengths))) - 1])
+
+
+def trace(path: Path) -> RequestColumns:
+    with path.open() as lines:
+        rows = [(int(row[1]), int(row[2])) for row in list(csv.reader(lines))[1:]]
+    tokens = np.array(rows, dtype=np.int64)
+    return columns(tokens[:, 0], tokens[:, 1])
+
+
+@pytest.fixture(params=["azure_llm_2023_conv.csv", "azure_llm_2023_code.csv"])
+def real(request: pytest.FixtureRequest, shared_data: Path) -> RequestColumns:
+    """A real trace's lengths."""
+    return trace(shared_data / "traces" / request.param)
+
+
+lengths_lists = st.lists(
+    st.one_of(st.integers(1, 200), st.integers(1, 2_000_000), st.sampled_from([64, 65, 1024])),
+    min_size=1,
+    max_size=60,
+)
+
+
+# Addition
+
+
+@given(lengths=st.lists(lengths_lists, min_size=1, max_size=5))
+def test_merging_is_concatenation(lengths: list[list[int]]) -> None:
+    merged = Sketch.for_slice(SLICE_S)
+    for part in lengths:
+        merged.merge(sketch_of(of_lengths(part)))
+    whole = sketch_of(*map(of_lengths, lengths))
+    assert merged.moments == whole.moments
+    assert merged.arrivals.tolist() == whole.arrivals.tolist()
+    total = np.array([length for part in lengths for length in part])
+    assert merged.measured_count == merged.arrival_count == len(total)
+    assert merged.total_tokens.mass() == len(total)
+    for fraction in FRACTIONS:
+        found = merged.quantile(fraction)
+        assert found is not None
+        exact = exact_quantile(total, fraction)
+        assert bin_of(np.array([math.ceil(found)])) == bin_of(np.array([exact]))
+
+
+def test_merging_real_slices_keeps_the_digest_within_its_error(real: RequestColumns) -> None:
+    merged = Sketch.for_slice(SLICE_S)
+    for start in range(0, len(real), 300):
+        merged.merge(sketch_of(real.take(slice(start, start + 300))))
+    total = real.prompt_tokens + real.completion_tokens
+    for fraction in FRACTIONS:
+        value = merged.quantile(fraction)
+        assert value is not None
+        below, upto = (total < value).mean(), (total <= value).mean()
+        assert below - 0.01 <= fraction <= upto + 0.01
+
+
+def test_requests_of_unknown_length_arrive_but_are_not_measured() -> None:
+    sketch = sketch_of(columns(np.array([100, 0]), np.array([10, 0]), np.array([True, False])))
+    assert (sketch.arrival_count, sketch.measured_count) == (2, 1)
+    assert sketch.quantile(0.0) == sketch.quantile(1.0) == 110
+
+
+def test_sketches_of_slices_of_different_length_are_not_merged() -> None:
+    with pytest.raises(InputError, match="different length"):
+        Sketch.for_slice(60).merge(Sketch.for_slice(30))
+
+
+# Answers
+
+
+def test_nothing_measured_has_no_quantile_and_no_cdf() -> None:
+    for sketch in (
+        Sketch.for_slice(SLICE_S),
+        sketch_of(columns(np.array([0]), np.array([0]), np.array([False]))),
+    ):
+        assert sketch.quantile(0.5) is None
+        assert sketch.cdf(1e9) is None
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan])
+def test_a_quantile_outside_0_to_1_is_an_error(fraction: float) -> None:
+    with pytest.raises(InputError, match="expected 0 to 1"):
+        sketch_of(of_lengths([5])).quantile(fraction)
+
+
+def test_real_lengths_as_numpy_and_as_an_independent_digest(real: RequestColumns) -> None:
+    sketch = sketch_of(*(real.take(slice(at, at + 250)) for at in range(0, len(real), 250)))
+    total = real.prompt_tokens + real.completion_tokens
+    oracle = OracleDigest()
+    sample = total[::10]
+    oracle.batch_update(sample.tolist())
+    sampled = sketch_of(real.take(slice(None, None, 10)))
+    for fraction in FRACTIONS[1:-1]:
+        value = sketch.quantile(fraction)
+        assert value is not None
+        rank = ((total < value).mean() + (total <= value).mean()) / 2
+        spread = (total == round(value)).mean() / 2
+        assert rank == pytest.approx(fraction, abs=0.01 + spread)
+    for tokens in (100, 500, 1_000, 2_000, 4_000, 8_000):
+        share = sketch.cdf(tokens)
+        assert share == pytest.approx((total <= tokens).mean(), abs=0.01)
+        assert sampled.cdf(tokens) == pytest.approx(oracle.cdf(tokens), abs=0.02)
+    for percent in (10, 50, 90, 99):
+        assert sampled.quantile(percent / 100) == pytest.approx(oracle.percentile(percent), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {7: 1000},
+        {100: 500, 10_000: 500},
+        {100: 990, 10_000: 10},
+        {1: 300, 2: 300, 3: 300},
+        {100: 499, 4_000: 2, 100_000: 499},
+        {5_000_000: 10, 64: 1},
+    ],
+)
+def test_few_distinct_values(counts: dict[int, int]) -> None:
+    """ClickHouse issue 22408: a digest alone answers 5,050 where there are 100 and 10,000."""
+    lengths = np.repeat(list(counts), list(counts.values()))
+    np.random.default_rng(1).shuffle(lengths)
+    sketch = sketch_of(*(of_lengths(part.tolist()) for part in np.array_split(lengths, 7)))
+    for fraction in FRACTIONS:
+        exact = exact_quantile(lengths, fraction)
+        found = sketch.quantile(fraction)
+        assert found is not None
+        assert bin_of(np.array([math.ceil(found)])) == bin_of(np.array([exact]))
+    for tokens in (0, *counts, *(2 * tokens for tokens in counts)):
+        assert sketch.cdf(tokens) == pytest.approx((lengths <= tokens).mean(), abs=0.05)
+
+
+@given(lengths=lengths_lists)
+def test_quantiles_and_cdf_never_fall_and_edges_are_exact(lengths: list[int]) -> None:
+    sketch = sketch_of(of_lengths(lengths))
+    quantiles = [sketch.quantile(fraction) for fraction in FRACTIONS]
+    assert quantiles == sorted(quantiles, key=lambda value: value or 0.0)
+    shares = [sketch.cdf(tokens) for tokens in range(300)]
+    assert shares == sorted(shares, key=lambda share: share or 0.0)
+    assert sketch.cdf(-1) == 0.0
+    assert sketch.cdf(math.inf) == 1.0
+    total = np.array(lengths)
+    for edge in EDGES_TOKENS[::7]:
+        assert sketch.cdf(edge) == (total <= edge).mean()
+
+
+# Bytes
+
+
+@given(lengths=st.lists(lengths_lists, max_size=3), asked=st.booleans())
+def test_bytes_give_the_same_sketch_back(lengths: list[list[int]], asked: bool) -> None:
+    sketch = sketch_of(*map(of_lengths, lengths))
+    if asked:
+        sketch.quantile(0.5)
+        sketch.cdf(100)
+    data = sketch.to_bytes()
+    again = Sketch.from_bytes(data)
+    assert again.to_bytes() == data
+    assert again.moments == sketch.moments
+    assert again.arrivals.tolist() == sketch.arrivals.tolist()
+    more = of_lengths([5, 5_000, 77])
+    for each in (sketch, again):
+        each.update(more, np.zeros(3, dtype=np.int64))
+    assert again.to_bytes() == sketch.to_bytes(), "and it goes on in the same way"
+
+
+def test_reading_changes_nothing() -> None:
+    sketch = sketch_of(of_lengths(list(range(1, 500))))
+    other = sketch_of(of_lengths([1, 2, 3]))
+    before, other_before = sketch.to_bytes(), other.to_bytes()
+    reads: list[Callable[[], object]] = [
+        lambda: sketch.quantile(0.5),
+        lambda: sketch.cdf(100),
+        lambda: (sketch.arrival_count, sketch.measured_count),
+        sketch.to_bytes,
+        lambda: Sketch.for_slice(SLICE_S).merge(sketch),
+    ]
+    for read in reads:
+        read()
+        assert sketch.to_bytes() == before
+    sketch.merge(other)
+    assert other.to_bytes() == other_before
+
+
+def test_an_idle_slice_takes_few_bytes() -> None:
+    assert len(Sketch.for_slice(SLICE_S).to_bytes()) < 600
+
+
+@given(data=st.data())
+def test_damaged_bytes_are_an_input_error(data: st.DataObject) -> None:
+    stored = bytearray(sketch_of(of_lengths(list(range(1, 300)))).to_bytes())
+    at = data.draw(st.integers(0, len(stored) - 1))
+    kind = data.draw(st.sampled_from(["cut", "flip", "insert"]))
+    if kind == "cut":
+        del stored[at:]
+    elif kind == "flip":
+        stored[at] ^= data.draw(st.integers(1, 255))
+    else:
+        stored[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+    with pytest.raises(InputError):
+        Sketch.from_bytes(bytes(stored))
+
+
+@given(payload=st.binary(max_size=200))
+def test_foreign_bytes_are_an_input_error_even_with_a_right_checksum(payload: bytes) -> None:
+    for data in (payload, zlib.crc32(payload).to_bytes(4, "little") + payload):
+        with pytest.raises(InputError):
+            Sketch.from_bytes(data)
+
+
+def test_a_sketch_of_a_later_version_says_so() -> None:
+    payload = bytearray(Sketch.for_slice(SLICE_S).to_bytes()[4:])
+    payload[1] = 9
+    with pytest.raises(InputError, match="version 9"):
+        Sketch.from_bytes(zlib.crc32(payload).to_bytes(4, "little") + bytes(payload))
+
+
+# Cells
+
+
+@pytest.mark.parametrize("slice_s", [1, 7, 59, 60, 61, 64, 100, 3_599, 3_600])
+def test_cells_cover_their_slice(slice_s: int) -> None:
+    assert cells_in(slice_s) <= CELLS
+    assert len(Sketch.for_slice(slice_s).arrivals) == cells_in(slice_s)
+    assert cells_in(slice_s) * cell_s(slice_s) == pytest.approx(slice_s)
