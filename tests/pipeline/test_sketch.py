@@ -187,10 +187,10 @@ def test_few_distinct_values(counts: dict[int, int]) -> None:
 @given(lengths=lengths_lists)
 def test_quantiles_and_cdf_never_fall_and_edges_are_exact(lengths: list[int]) -> None:
     sketch = sketch_of(of_lengths(lengths))
-    quantiles = [sketch.quantile(fraction) for fraction in FRACTIONS]
-    assert quantiles == sorted(quantiles, key=lambda value: value or 0.0)
-    shares = [sketch.cdf(tokens) for tokens in range(300)]
-    assert shares == sorted(shares, key=lambda share: share or 0.0)
+    quantiles = np.array([sketch.quantile(fraction) for fraction in FRACTIONS], dtype=np.float64)
+    assert (np.diff(quantiles) >= -1e-9 * quantiles[1:]).all()
+    shares = np.array([sketch.cdf(tokens) for tokens in range(300)], dtype=np.float64)
+    assert (np.diff(shares) >= -1e-9).all()
     assert sketch.cdf(-1) == 0.0
     assert sketch.cdf(math.inf) == 1.0
     total = np.array(lengths)
