@@ -45,9 +45,13 @@ def check(file: FileArgument = None) -> None:
     """
     settings = settings_from(file)
     fleets = _check_fleets(settings)
-    changed = [(path, source) for path, _, source in _effective(settings, file) if source]
+    defaults = _flat(type(settings).model_construct().model_dump(mode="json"))
+    changed = [path for path, value, _ in _effective(settings, file) if defaults.get(path) != value]
     where = f"{file}: OK" if file else "OK"
-    typer.echo(f"{where}, {len(fleets)} fleets of their own, {len(changed)} settings changed")
+    typer.echo(
+        f"{where}; {len(changed)} settings differ from their defaults, "
+        f"{len(fleets)} fleets have settings of their own"
+    )
 
 
 @app.command()

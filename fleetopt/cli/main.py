@@ -43,6 +43,7 @@ app.command("generate")(generate.generate)
 app.command("watch")(watch.watch)
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
+app.command("demo")(demo.demo)
 app.command("profiles")(profiles.profiles)
 app.add_typer(config.app, name="config")
 
@@ -74,7 +75,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _usage(error: typer.TyperException) -> str:
-    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    message = (
+        " ".join(error.format_message().split())
+        .rstrip(".")
+        .replace("Value error, ", "")
+        .removeprefix("Invalid value: ")
+    )
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "fleetopt"
     return f"{message[:1].lower()}{message[1:]}; `{where} --help` shows what is accepted"

@@ -37,7 +37,7 @@ REASONS: Final[dict[ReasonCode, str]] = {
 }
 BASELINES: Final[dict[BaselineName, str]] = {
     BaselineName.ONE_POOL_RESERVED: "one pool, reserved slots",
-    BaselineName.ONE_POOL_STATISTICAL: "one pool, paged slots",
+    BaselineName.ONE_POOL_STATISTICAL: "one pool, statistical slots",
     BaselineName.TWO_POOLS_NO_COMPRESSION: "two pools, no compression",
     BaselineName.COMPRESSION_RETROFITTED: "the same, compression added",
     BaselineName.CO_DESIGNED: "this plan",
@@ -126,9 +126,10 @@ def _request(request: PlanRequest) -> dict[str, Any]:
 
 def describe_infeasible(found: Infeasible) -> str:
     """Return one line: why there is no plan, and what could be reached."""
-    if found.tightest_slo is None:
+    reachable = "" if found.tightest_slo is None else str(found.tightest_slo)
+    if reachable in found.message:
         return f"infeasible: {found.message}"
-    return f"infeasible: {found.message}; the tightest target that can be met: {found.tightest_slo}"
+    return f"infeasible: {found.message}; the tightest target that can be met: {reachable}"
 
 
 def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
@@ -138,9 +139,11 @@ def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
     out.print(
         f"Fleet for {traffic.source} ({what}) at "
         f"{traffic.workload.arrival_rate_per_s:,.4g} requests/s, "
-        f"P99 TTFT at most {request.slo_ttft_p99}, {request.admission.value} admission\n"
+        f"P99 TTFT at most {request.slo_ttft_p99}, {request.admission.value} admission",
+        soft_wrap=True,
     )
-    out.print(f"  {_headline(plan)}", style="bold")
+    out.print(_engine_names(plan) + "\n", soft_wrap=True)
+    out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
     out.print(_pools(plan))
     out.print(_baselines(plan.baselines))
     _bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
@@ -164,9 +167,15 @@ def _headline(plan: Plan) -> str:
     )
 
 
+def _engine_names(plan: Plan) -> str:
+    if plan.long is None or plan.long.profile == plan.short.profile:
+        return f"Engine: {plan.short.profile}"
+    return f"Engines: short {plan.short.profile}, long {plan.long.profile}"
+
+
 def _pools(plan: Plan) -> Any:
     shown = table(
-        "pool", "profile", "replicas", "GPUs", "context", "req/s", "load", "slots in use",
+        "pool", "replicas", "GPUs", "context", "req/s", "load", "slots used",
         "P99 TTFT", "over target", "set by", "USD/h",
     )  # fmt: skip
     for pool in (plan.short, plan.long):
@@ -178,7 +187,6 @@ def _pools(plan: Plan) -> Any:
 def _pool(pool: PoolPlan, only: bool) -> list[str]:
     return [
         "all" if only else pool.name,
-        pool.profile,
         tokens(pool.replicas),
         tokens(pool.gpus),
         tokens(pool.context_tokens),

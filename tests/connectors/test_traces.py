@@ -41,7 +41,7 @@ def csv_file(tmp_path: Path, body: str) -> Path:
 def test_csv_times_without_a_zone_are_utc_with_their_fraction(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "2023-11-16 18:15:46.6805900,374,44\n")
     (record,), reader = read(path)
-    assert record == RequestLog("default", "2", pytest.approx(1700158546.68059), 374, 44)
+    assert record == RequestLog("default", "2", record.arrival_s, 374, 44)
     assert abs(record.arrival_s - 1700158546.68059) < 1e-6
     assert reader.report.format is InputFormat.CSV
 

@@ -113,4 +113,4 @@ def test_lengths_change_with_the_shift() -> None:
 )
 def test_a_wrong_schedule_names_its_field(field: str, value: float) -> None:
     with pytest.raises(InputError, match=field):
-        replace(STEADY, **{field: value})
+        replace(STEADY, **{field: value})  # type: ignore[arg-type]
