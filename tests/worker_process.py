@@ -60,11 +60,7 @@ def worker(place: Place, log: Path, **extra: str) -> Iterator[subprocess.Popen[b
     """Run a worker; it is killed at the end if it still runs."""
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from fleetopt.config.settings import load_settings; from fleetopt.pipeline.worker import run; import sys; sys.exit(run(load_settings()))",
-            ],
+            [sys.executable, "-m", "fleetopt", "worker"],
             env=place.environment(**extra),
             stdout=out,
             stderr=out,

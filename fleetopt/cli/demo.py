@@ -24,7 +24,7 @@ def demo(
     ] = 60.0,
     rate: Annotated[
         float, typer.Option(min=50, max=5_000, metavar="PER_SECOND", help="Requests per second.")
-    ] = 1_000.0,
+    ] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the generated traffic.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -1,13 +1,15 @@
-"""From a fleet's settings to what the planner is asked for."""
+"""From a fleet's settings to what the planner and the replanner are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from fleetopt.config.profiles import load_profile
-from fleetopt.config.settings import FleetSettings
+from fleetopt.config.settings import FleetSettings, Settings
+from fleetopt.planner.drift import DriftRule
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.plan import Admission, PlanRequest
+from fleetopt.planner.replanner import ReplanConfig
 from fleetopt.planner.target import TtftTarget
 
 
@@ -32,4 +34,21 @@ def plan_request(
         max_replicas=fleet.max_replicas,
         node_availability=fleet.node_availability,
         boundary_tokens=boundary_tokens,
+    )
+
+
+def replan_config(
+    name: str, settings: Settings, catalogue: Mapping[str, EngineProfile]
+) -> ReplanConfig:
+    """Return what a fleet is replanned with; ConfigError names what is wrong."""
+    fleet = settings.for_fleet(name)
+    return ReplanConfig(
+        fleet=name,
+        request=plan_request(fleet, catalogue),
+        drift=DriftRule(
+            max_regret=fleet.max_drift_regret,
+            min_samples=fleet.min_samples,
+            confirm_advance_s=settings.replan.drift_confirm_share * settings.window.span_s,
+        ),
+        valid_for_s=settings.replan.stale_after_s + 2 * settings.replan.interval_s,
     )

@@ -73,6 +73,11 @@ class WindowSettings(_Section):
         "Logs are written at completion, so allow for the longest request.",
     )
 
+    @property
+    def span_s(self) -> float:
+        """Length of the whole window."""
+        return float(self.slice_s * self.slices)
+
 
 class ReplanSettings(_Section):
     """When to plan."""
@@ -83,6 +88,12 @@ class ReplanSettings(_Section):
     )
     stale_after_s: float = Field(
         120.0, gt=0, description="Traffic unknown for this long makes a recommendation stale."
+    )
+    drift_confirm_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="Drift seen again this share of the window later is confirmed.",
     )
 
 

@@ -32,6 +32,9 @@ class WorkerApp(faust.App):
         self._redis = redis
         self._services = (ingest, replan)
 
+    async def on_first_start(self) -> None:
+        """Make no data folder, as Faust would: a worker keeps nothing on disk."""
+
     async def on_started_init_extra_services(self) -> None:
         """Start our services last."""
         await super().on_started_init_extra_services()

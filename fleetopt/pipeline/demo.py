@@ -89,7 +89,7 @@ def demo_settings(bootstrap_servers: str, redis_url: str) -> Settings:
         kafka={
             "bootstrap_servers": bootstrap_servers,
             "partitions": 2,
-            "session_timeout_s": 6,
+            "session_timeout_s": 3,
         },
         redis={"url": redis_url},
         window={"slice_s": 1, "slices": 12, "allowed_lateness_s": 1},

@@ -221,11 +221,10 @@ class Ingest(Service):
             return _Owned(windows, cover.position, now)
         span_s = self.window.slice_s * (self.window.slices + 1) + self.window.allowed_lateness_s
         since_ms = round((time.time() - span_s) * 1e3)
+        # The end is asked for first: what is appended meanwhile comes after it.
+        end = (await consumer.end_offsets([source]))[source]
         found = (await consumer.offsets_for_times({source: since_ms}))[source]
-        if found is not None:
-            offset = found.offset
-        else:
-            offset = (await consumer.beginning_offsets([source]))[source]
+        offset = end if found is None else found.offset
         log.info(
             "no stored sketches: reading the log's last window", partition=partition, offset=offset
         )

@@ -16,7 +16,7 @@ import structlog
 from faust import Service
 from redis.asyncio import Redis
 
-from fleetopt.config.fleet import replanner_config
+from fleetopt.config.fleet import replan_config
 from fleetopt.config.profiles import load_catalogue
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.alert import Alert
@@ -27,17 +27,19 @@ from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.ingest import Ingest
 from fleetopt.pipeline.sketch import Sketch
 from fleetopt.pipeline.view import FleetView, view
-from fleetopt.planner.replanner import (
+from fleetopt.planner.choice import ReplanConfig
+from fleetopt.planner.effects import (
     Effect,
     Event,
     Observed,
     Publish,
     RaiseAlert,
-    ReplannerConfig,
-    ReplannerState,
     ResolveAlert,
     Silent,
     Trigger,
+)
+from fleetopt.planner.replanner import (
+    ReplannerState,
     overloaded,
     resume,
     step,
@@ -50,7 +52,7 @@ log = structlog.get_logger(__name__)
 class _Fleet:
     """What this worker remembers of a fleet that it plans for."""
 
-    config: ReplannerConfig
+    config: ReplanConfig
     state: ReplannerState
     progress: tuple[float, int] = (0.0, 0)
     """Watermark and accepted records when last seen to change."""
@@ -156,7 +158,7 @@ class Replan(Service):
         """Return what is remembered of a fleet, taken from its last recommendation at first."""
         known = self._fleets.get(name)
         if known is None:
-            config = replanner_config(name, self.settings, self._catalogue)
+            config = replan_config(name, self.settings, self._catalogue)
             last = await self._recommendations.read(name)
             known = self._fleets[name] = _Fleet(config, resume(last), heard_s=time.time())
         return known
@@ -196,7 +198,7 @@ class Replan(Service):
                     )
                 case RaiseAlert():
                     alerts.append(
-                        Alert(name, effect.kind.value, True, now_s, effect.text, effect.details)
+                        Alert(name, effect.kind.value, True, now_s, effect.text, dict(effect.details))
                     )
                 case ResolveAlert():
                     alerts.append(Alert(name, effect.kind.value, False, now_s, ""))
