@@ -26,7 +26,8 @@ examples:
 """
 
 Measure = Callable[[argparse.Namespace], tuple[Any, list[report.Table]]]
-_notes = Console(stderr=True, highlight=False)
+_WIDTH: Final = 110
+_notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def measure_planner(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
@@ -97,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
             results[name] = figures
             if options.output == "table":
                 for table in shown:
-                    table.show(Console())
+                    table.show(Console(width=_WIDTH))
             if not options.quick:
                 report.write(name, shown, machine)
     except (FleetOptError, RuntimeError, MismatchError, report.PageError) as error:

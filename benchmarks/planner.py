@@ -47,10 +47,11 @@ def measure(max_time_s: float) -> list[PlannerFigures]:
         )
         if done.returncode:
             raise RuntimeError(f"the planner's benchmark failed:\n{done.stdout[-3000:]}")
-        return [_figures(case) for case in json.loads(written.read_text())["benchmarks"]]
+        return [figures(case) for case in json.loads(written.read_text())["benchmarks"]]
 
 
-def _figures(case: dict[str, Any]) -> PlannerFigures:
+def figures(case: dict[str, Any]) -> PlannerFigures:
+    """Read one case of pytest-benchmark's JSON."""
     facts = dict(case["extra_info"])
     return PlannerFigures(
         name=case["name"].removeprefix("test_"),

@@ -17,9 +17,9 @@ _SHAPES: Final = {
     MessageShape.RECORD: "one JSON record a message (lz4)",
 }
 _CONTENDERS: Final = {
-    "worker": "FleetOpt worker: decode, sketch, durable state",
-    "getmany": "bare aiokafka `getmany` loop: decode",
-    "agent": "plain Faust agent: decode",
+    "worker": "FleetOpt worker",
+    "getmany": "aiokafka getmany",
+    "agent": "Faust agent",
 }
 
 
@@ -31,22 +31,22 @@ def ingest_tables(comparisons: Iterable[Comparison]) -> list[Table]:
             f"{comparison.bytes_per_record:.0f} B a record before lz4",
             (
                 "reader",
-                "records/CPU-s, median",
+                "records/CPU-s",
                 "lowest … highest",
                 "worker is",
-                "records/s of wall time",
-                "start-up, CPU-s",
-                "records × rounds",
+                "records/s wall",
+                "start-up CPU",
+                "measured",
             ),
             [
                 (
                     _CONTENDERS[contender],
-                    f"{median(run.per_cpu_s for run in runs):,.0f}",
+                    _rate(median(run.per_cpu_s for run in runs)),
                     _spread(runs),
                     "" if contender == "worker" else f"{comparison.ratio(contender):.2f}×",
-                    f"{median(run.per_s for run in runs):,.0f}",
-                    f"{median(run.start_up_cpu_s for run in runs):.2f}",
-                    f"{runs[0].records:,} × {len(runs)}",
+                    _rate(median(run.per_s for run in runs)),
+                    f"{median(run.start_up_cpu_s for run in runs):.2f} s",
+                    f"{len(runs)} × {runs[0].records:,}",
                 )
                 for contender, runs in comparison.runs.items()
             ],
@@ -57,7 +57,18 @@ def ingest_tables(comparisons: Iterable[Comparison]) -> list[Table]:
 
 def _spread(runs: Sequence[Run]) -> str:
     rates = [run.per_cpu_s for run in runs]
-    return f"{min(rates):,.0f} … {max(rates):,.0f}"
+    return f"{_rate(min(rates))} … {_rate(max(rates))}"
+
+
+def _rate(per_s: float) -> str:
+    for factor, unit in ((1e6, " M"), (1e3, " k")):
+        if per_s >= factor:
+            return f"{_three_digits(per_s / factor)}{unit}"
+    return _three_digits(per_s)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f}"
 
 
 def sketch_tables(figures: Sequence[DigestFigures], values: int) -> list[Table]:
@@ -65,8 +76,8 @@ def sketch_tables(figures: Sequence[DigestFigures], values: int) -> list[Table]:
     rows: list[list[str]] = [
         [name, *(_duration(getattr(digest, key)) for digest in figures)]
         for name, key in (
-            ("`update`, one value", "update_s"),
-            (f"`batch_update` of {ROWS_PER_BATCH}, a value", "batch_update_s"),
+            ("update, one value", "update_s"),
+            (f"batch update of {ROWS_PER_BATCH}, a value", "batch_update_s"),
             ("quantile", "quantile_s"),
             ("CDF", "cdf_s"),
             ("merge of two halves", "merge_s"),
@@ -110,5 +121,5 @@ def planner_tables(figures: Sequence[PlannerFigures]) -> list[Table]:
 def _duration(seconds: float) -> str:
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if seconds * factor >= 1.0:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds * 1e9)} ns"

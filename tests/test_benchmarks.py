@@ -1,0 +1,119 @@
+"""The benchmarks measure what they say: exact counts from real services, tables in their places."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import digests, ingest, load, planner, tables
+from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.counted import MismatchError, check_counts
+from benchmarks.report import PAGE, Machine, PageError, Table, write
+from fleetopt.connectors.producer import MessageShape
+from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
+
+TINY = ingest.Sizes(batch_records=5_000, single_records=300, agent_single_records=100, rounds=1)
+
+
+def test_every_reader_reads_every_record(embedded_broker: EmbeddedBroker) -> None:
+    with EmbeddedRedis() as server:  # it is emptied: never the one that others use
+        compared = ingest.compare("tiny", embedded_broker.bootstrap_servers, server.url, TINY)
+    assert [one.shape for one in compared] == list(MessageShape)
+    read = [{name: run.records for name, (run,) in one.runs.items()} for one in compared]
+    assert read == [
+        {"worker": 5_000, "getmany": 5_000, "agent": 5_000},
+        {"worker": 300, "getmany": 300, "agent": 100},
+    ]
+    for comparison in compared:
+        assert all(run.cpu_s > 0 and run.wall_s > 0 for (run,) in comparison.runs.values())
+        assert comparison.ratio("worker") == 1.0
+    assert [len(table.rows) for table in tables.ingest_tables(compared)] == [3, 3]
+
+
+def test_counts_that_differ_end_the_measurement(
+    embedded_broker: EmbeddedBroker, redis_url: str, topic: str
+) -> None:
+    laid = load.lay(embedded_broker.bootstrap_servers, topic, MessageShape.RECORD, 10)
+    with pytest.raises(MismatchError, match=r"'accepted': 0.*10 records were sent"):
+        check_counts(redis_url, laid)
+
+
+@pytest.mark.parametrize(("records", "messages"), [(1, 1), (250, 1), (251, 2), (5_001, 21)])
+def test_as_many_records_are_laid_as_asked(
+    embedded_broker: EmbeddedBroker, topic: str, records: int, messages: int
+) -> None:
+    laid = load.lay(embedded_broker.bootstrap_servers, topic, MessageShape.BATCH, records)
+    assert (laid.records, laid.messages) == (records, messages)
+    assert sum(laid.end_offsets.values()) == messages
+
+
+def test_both_digests_hold_the_same_requests_within_their_error() -> None:
+    ours, oracle = digests.measure(values=500, repeats=1)
+    assert (ours.library, oracle.library) == ("fastdigest", "tdigest")
+    for figures in (ours, oracle):
+        assert max(figures.rank_errors.values()) < 0.01
+        assert figures.update_s > 0
+        assert figures.merge_s > 0
+    (table,) = tables.sketch_tables([ours, oracle], 500)
+    assert {len(row) for row in table.rows} == {3}
+
+
+def test_tables_go_between_their_markers_and_nothing_else_changes(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- begin: x -->\nold\n<!-- end: x -->\nb\n<!-- begin: y -->\n")
+    machine = Machine.this()
+    for _ in range(2):
+        write("x", [Table("T", ("case", "median"), [("one", "2 ms")])], machine, page)
+    text = page.read_text()
+    assert text.startswith("a\n<!-- begin: x -->\n")
+    assert text.endswith("<!-- end: x -->\nb\n<!-- begin: y -->\n")
+    assert "old" not in text
+    assert text.count("| one | 2 ms |") == 1
+    assert text.count(machine.cpu) == 1
+
+
+def test_a_page_without_the_markers_is_left_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- begin: x -->")
+    with pytest.raises(PageError, match="no place"):
+        write("x", [], Machine.this(), page)
+    assert page.read_text() == "<!-- begin: x -->"
+
+
+def test_the_page_has_a_place_for_each_benchmark() -> None:
+    text = PAGE.read_text()
+    for name in BENCHMARKS:
+        begin, end = text.find(f"<!-- begin: {name} -->"), text.find(f"<!-- end: {name} -->")
+        assert 0 <= begin < end
+
+
+def test_figures_as_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    before = PAGE.read_text()
+    assert main(["sketch", "--quick", "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [figures["library"] for figures in told["results"]["sketch"]] == [
+        "fastdigest",
+        "tdigest",
+    ]
+    assert told["machine"]["cores"] >= 1
+    assert PAGE.read_text() == before
+
+
+def test_an_unknown_benchmark_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plannr"])
+    assert ended.value.code == 2
+    assert "no benchmark plannr: choose planner, sketch, ingest" in capsys.readouterr().err
+
+
+def test_planner_figures_come_from_what_pytest_benchmark_wrote() -> None:
+    data = [0.001 * step for step in range(1, 101)]
+    stats = {"median": 0.0505, "max": 0.1, "rounds": 100, "data": data}
+    case = {"name": "test_search[64]", "extra_info": {"cells": 1344, "growth": 1.0}, "stats": stats}
+    figures = planner.figures(case)
+    assert (figures.name, figures.cells, figures.facts) == ("search[64]", 1344, {"growth": 1.0})
+    assert figures.p99_s == pytest.approx(0.09901)
+    (table,) = tables.planner_tables([figures])
+    assert table.rows[0][:4] == ("search[64]", "1,344", "50.5 ms", "99.0 ms")
