@@ -31,7 +31,7 @@ from fleetopt.connectors.topics import Topics, TopicState
 from fleetopt.errors import ServiceError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.fold import fold
-from fleetopt.pipeline.window import PartitionWindows, WindowConfig
+from fleetopt.pipeline.window import FleetWindow, PartitionWindows, WindowConfig
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -44,6 +44,16 @@ MAX_MESSAGES: Final = 10_000
 """Messages folded between two turns of the event loop."""
 
 _TRY_AGAIN: Final = (*UNREACHABLE, OutOfMemoryError, ReadOnlyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Stirred:
+    """What changed of a fleet since somebody looked."""
+
+    slice_closed: bool
+    """The mix of lengths that plans are made from is another one."""
+    rate_per_s: float
+    """Highest rate that any of its slices at hand has reached so far."""
 
 
 class _StartOverError(Exception):
@@ -72,8 +82,8 @@ class Ingest(Service):
         """The sketches of the topic's present epoch; None before Kafka has answered."""
         self.partitions = 0
         """Partitions of the topic."""
-        self.recent: set[str] = set()
-        """Fleets whose stored sketches changed; whoever looks at them clears it."""
+        self.stirred: dict[str, Stirred] = {}
+        """Fleets whose stored sketches changed; whoever looks at them takes them out."""
         self._redis = redis
         self._topics = Topics(settings.kafka.bootstrap_servers)
         self._owned: dict[TopicPartition, _Owned | None] = {}
@@ -253,7 +263,8 @@ class Ingest(Service):
         if await self._persist(
             lambda: store.store(source.partition, base, position, sources, rejected, fleets)
         ):
-            self.recent |= windows.changed
+            for name in windows.changed:
+                self._note(name, windows.fleets[name])
             checkpoint.mark_stored(windows)
             owned.base = position
         elif self._owned.get(source) is owned:
@@ -264,6 +275,15 @@ class Ingest(Service):
             )
             consumer.pause(source)
             self._owned[source] = None
+
+    def _note(self, name: str, window: FleetWindow) -> None:
+        """Note what a fleet's stored change may mean for its pools' load."""
+        counts = [sketch.arrival_count for sketch in window.slices.values()]
+        before = self.stirred.get(name, Stirred(slice_closed=False, rate_per_s=0.0))
+        self.stirred[name] = Stirred(
+            slice_closed=before.slice_closed or len(window.open_indices()) < len(counts),
+            rate_per_s=max(before.rate_per_s, max(counts, default=0) / self.window.slice_s),
+        )
 
     async def _commit(self, consumer: AIOKafkaConsumer) -> None:
         self._committed_at = time.monotonic()

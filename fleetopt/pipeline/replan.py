@@ -24,7 +24,7 @@ from fleetopt.connectors.kafka import partition_of
 from fleetopt.connectors.redis import UNREACHABLE, RecommendationStore
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline import checkpoint
-from fleetopt.pipeline.ingest import Ingest
+from fleetopt.pipeline.ingest import Ingest, Stirred
 from fleetopt.pipeline.sketch import Sketch
 from fleetopt.pipeline.view import FleetView, view
 from fleetopt.planner.choice import ReplanConfig
@@ -108,10 +108,10 @@ class Replan(Service):
             await asyncio.sleep(0)
 
     async def _check_loads(self) -> None:
-        recent, self._ingest.recent = self._ingest.recent, set()
-        for name in sorted(recent):
+        stirred, self._ingest.stirred = self._ingest.stirred, {}
+        for name, change in sorted(stirred.items()):
             fleet = self._fleets.get(name)
-            if fleet is None or not self._owns(name):
+            if fleet is None or not self._owns(name) or not _may_overload(fleet.state, change):
                 continue
             seen = await self._look(name)
             if seen.workload is not None and overloaded(
@@ -198,7 +198,9 @@ class Replan(Service):
                     )
                 case RaiseAlert():
                     alerts.append(
-                        Alert(name, effect.kind.value, True, now_s, effect.text, dict(effect.details))
+                        Alert(
+                            name, effect.kind.value, True, now_s, effect.text, dict(effect.details)
+                        )
                     )
                 case ResolveAlert():
                     alerts.append(Alert(name, effect.kind.value, False, now_s, ""))
@@ -206,3 +208,14 @@ class Replan(Service):
             log.warning("alert", fleet=name, kind=alert.kind, firing=alert.firing, text=alert.text)
             await self._recommendations.alert(alert)
         return True
+
+
+def _may_overload(state: ReplannerState, change: Stirred) -> bool:
+    """Whether the load can have risen: another mix of lengths, or more than was planned for.
+
+    A look at all the sketches costs milliseconds, so it is not taken for every write.
+    """
+    last = state.last
+    if last is None or last.evidence is None:
+        return change.slice_closed
+    return change.slice_closed or change.rate_per_s > last.evidence.planned_arrival_rate_per_s
