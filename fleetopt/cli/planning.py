@@ -12,9 +12,9 @@ import typer
 from fleetopt.config.fleet import plan_request
 from fleetopt.config.profiles import load_catalogue
 from fleetopt.connectors.cdf import read_cdf
+from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.trace_formats import InputFormat
 from fleetopt.connectors.traces import OpenInput, TraceReader, open_input
-from fleetopt.connectors.rows import columns_of_records
 from fleetopt.errors import InputError
 from fleetopt.planner.plan import PlanRequest
 from fleetopt.planner.workload import ArrivalStatistics, Workload
@@ -126,7 +126,7 @@ def _from_trace(
         )
     if arrival_rate_per_s is not None:
         traffic.assumptions.append(
-            f"{arrival_rate_per_s:g} requests/s are as bursty as the {arrivals.mean_per_s:.3g} measured"
+            f"{arrival_rate_per_s:g} requests/s, as bursty as the trace at {arrivals.mean_per_s:.3g}"
         )
     return traffic
 

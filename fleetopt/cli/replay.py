@@ -21,11 +21,9 @@ from fleetopt.cli.options import (
 from fleetopt.cli.output import ExitCode, Output, print_error, print_json, print_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from fleetopt.cli.source import Source
     from fleetopt.config.settings import Settings
     from fleetopt.connectors.producer import MessageShape, Sent
-    from fleetopt.connectors.wire import RequestLog
     from fleetopt.pipeline.replay import Replayed, Timestamps
 
 
@@ -75,6 +73,7 @@ def replay(
     check_input(file)
     if fleet is not None:
         check_fleet(fleet)
+    from fleetopt.cli.source import Source
     from fleetopt.connectors.producer import MessageShape
     from fleetopt.errors import InputError
     from fleetopt.pipeline.logs import configure_logs
@@ -91,11 +90,11 @@ def replay(
     configure_logs(settings.worker)
     # What goes wrong with a send comes back as its result; the library need not say it too.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    source = _Source(file, fleet, rate_multiplier, limit)
+    source = Source(file, fleet, rate_multiplier, limit)
     if offline:
         from fleetopt.cli.offline import run_offline
 
-        raise typer.Exit(run_offline(source, settings, output))
+        raise typer.Exit(run_offline(source, settings, factor, output))
     stamps = Timestamps(timestamps or ("recorded" if factor == float("inf") else "now"))
     code = asyncio.run(
         _to_kafka(source, settings, factor, stamps, MessageShape(message_shape), output)
@@ -103,44 +102,8 @@ def replay(
     raise typer.Exit(code)
 
 
-class _Source:
-    """The requests to send, and what is to be said of the file afterwards."""
-
-    def __init__(
-        self, file: str, fleet: str | None, rate_multiplier: float, limit: int | None
-    ) -> None:
-        self._file, self._fleet = file, fleet
-        self._rate_multiplier, self._limit = rate_multiplier, limit
-        self.notes: list[str] = []
-
-    def chunks(self) -> Iterator[list[RequestLog]]:
-        """Yield the requests; what was wrong with rows is in `notes` afterwards."""
-        from fleetopt.connectors.traces import TraceReader, open_input
-        from fleetopt.pipeline.pacing import multiplied
-        from fleetopt.pipeline.replay import limited
-
-        with open_input(self._file) as opened:
-            reader = TraceReader(opened, self._fleet)
-            try:
-                yield from limited(multiplied(reader, self._rate_multiplier), self._limit)
-            finally:
-                self.notes = reader.report.notes()
-
-    def expected(self) -> int | None:
-        """Return about how many requests will come; None where that can't be told beforehand."""
-        from pathlib import Path
-
-        path = Path(self._file)
-        if not path.is_file() or path.suffix == ".gz":
-            return None
-        with path.open("rb") as lines:
-            rows = sum(block.count(b"\n") for block in iter(lambda: lines.read(1 << 20), b""))
-        rows = int(rows * self._rate_multiplier)
-        return rows if self._limit is None else min(rows, self._limit)
-
-
 async def _to_kafka(
-    source: _Source,
+    source: Source,
     settings: Settings,
     speed: float,
     timestamps: Timestamps,
