@@ -1,0 +1,171 @@
+"""What the planner is told: closed slices make lengths and rates, and unknown is not zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetopt.connectors.columns import RequestColumns
+from fleetopt.pipeline.sketch import Sketch
+from fleetopt.pipeline.view import FleetView, view
+from fleetopt.pipeline.window import FleetMeta, FleetWindow, WindowConfig
+
+CONFIG = WindowConfig(slice_s=10, slices=6, allowed_lateness_s=25.0)
+START_S = 1_000.0
+Part = tuple[FleetMeta, Mapping[int, Sketch]]
+
+
+def columns(arrivals_s: list[float], tokens: int = 100, measured: bool = True) -> RequestColumns:
+    rows = len(arrivals_s)
+    return RequestColumns(
+        START_S + np.array(arrivals_s, dtype=np.float64),
+        np.full(rows, tokens, dtype=np.int64),
+        np.full(rows, 10, dtype=np.int64),
+        np.zeros(rows, dtype=np.int8),
+        np.full(rows, measured),
+    )
+
+
+def part(*batches: RequestColumns, until_s: float | None = None) -> Part:
+    window = FleetWindow(CONFIG)
+    for batch in batches:
+        window.update(batch)
+    if until_s is not None:
+        window.promise(START_S + until_s)
+    return window.meta, window.slices
+
+
+def seen(*parts: Part) -> FleetView:
+    return view(CONFIG, parts)
+
+
+def test_nothing_known_is_no_workload() -> None:
+    for empty in (seen(), seen((FleetMeta(), {})), seen(part(columns([])))):
+        assert (empty.workload, empty.evidence) == (None, None)
+        assert empty.sketch.quantile(0.5) is None
+        assert empty.accepted == 0
+
+
+def test_nothing_closed_is_no_workload() -> None:
+    found = seen(part(columns([1.0, 2.0])))
+    assert (found.workload, found.accepted) == (None, 2)
+
+
+def test_nothing_measured_is_no_workload() -> None:
+    found = seen(part(columns([1.0, 99.0], measured=False)))
+    assert (found.workload, found.evidence, found.accepted) == (None, None, 2)
+
+
+def test_rates_and_lengths_of_closed_slices() -> None:
+    found = seen(part(columns([0.0, 1.0, 2.0, 13.0]), until_s=20.0))
+    assert found.workload is not None
+    assert found.evidence is not None
+    assert found.workload.sample_count == 4
+    assert found.workload.moments.count == 4
+    assert found.evidence.mean_arrival_rate_per_s == pytest.approx(0.2)
+    assert found.evidence.peak_arrival_rate_per_s == pytest.approx(0.3)
+    assert found.workload.arrival_rate_per_s == found.evidence.planned_arrival_rate_per_s
+    assert (found.evidence.window_from_s, found.evidence.window_to_s) == (1_000.0, 1_020.0)
+    assert (found.evidence.measured_slices, found.evidence.window_slices) == (2, 6)
+    assert found.watermark_s == 1_020.0
+
+
+def test_requests_of_unknown_length_count_for_the_rate_but_not_for_the_lengths() -> None:
+    found = seen(part(columns([0.0, 1.0]), columns([2.0, 3.0], measured=False), until_s=10.0))
+    assert found.workload is not None
+    assert found.workload.arrival_rate_per_s == pytest.approx(0.4)
+    assert found.workload.sample_count == 2
+
+
+def test_a_slice_nobody_reported_is_unknown_and_a_promised_one_is_idle() -> None:
+    busy = columns([0.0, 1.0, 2.0, 3.0])
+    later = columns([30.0, 31.0, 32.0, 33.0])
+    end = columns([40.0, 76.0])
+    unknown = seen(part(busy, later, end))
+    assert unknown.evidence is not None
+    assert unknown.evidence.measured_slices == 3
+    assert unknown.evidence.mean_arrival_rate_per_s == pytest.approx(9 / 30)
+
+    window = FleetWindow(CONFIG)
+    window.update(busy)
+    window.promise(START_S + 30.0)
+    window.update(later)
+    window.update(end)
+    idle = seen((window.meta, window.slices))
+    assert idle.evidence is not None
+    assert idle.evidence.measured_slices == 5
+    assert idle.evidence.mean_arrival_rate_per_s == pytest.approx(9 / 50)
+
+
+def test_open_slices_only_raise_the_planned_rate() -> None:
+    calm = [columns([0.0, 1.0])]
+    without = seen(part(*calm, until_s=10.0))
+    quiet = seen(part(*calm, columns([11.0]), until_s=10.0))
+    burst = seen(part(*calm, columns([11.0] * 50, tokens=9_000), until_s=10.0))
+    assert without.workload is not None
+    assert quiet.workload is not None
+    assert burst.workload is not None
+    assert quiet.workload.arrival_rate_per_s == without.workload.arrival_rate_per_s
+    assert burst.workload.arrival_rate_per_s == pytest.approx(5.0)
+    assert burst.workload.moments == without.workload.moments
+    assert burst.evidence is not None
+    assert burst.evidence.peak_arrival_rate_per_s == pytest.approx(5.0)
+    assert burst.evidence.mean_arrival_rate_per_s == pytest.approx(0.2)
+
+
+def test_slices_older_than_the_window_are_left_out() -> None:
+    old, _ = part(columns([0.0]))
+    window = FleetWindow(CONFIG)
+    window.update(columns([0.0, 1.0, 2.0]))
+    slices = dict(window.slices)
+    window.update(columns([200.0]))
+    window.promise(START_S + 210.0)
+    found = view(CONFIG, [(window.meta, slices | window.slices), (old, slices)])
+    assert found.evidence is not None
+    assert found.evidence.sample_count == 1
+    assert found.evidence.window_from_s == 1_200.0
+
+
+def test_partitions_are_summed_slice_by_slice() -> None:
+    one = part(columns([0.0, 1.0]), until_s=20.0)
+    other = part(columns([2.0, 12.0]), until_s=20.0)
+    found = seen(one, other)
+    assert found.evidence is not None
+    assert found.evidence.mean_arrival_rate_per_s == pytest.approx(0.2)
+    assert found.evidence.peak_arrival_rate_per_s == pytest.approx(0.3)
+    assert (found.accepted, found.late) == (4, 0)
+
+
+arrivals = st.lists(st.floats(0.0, 120.0), max_size=30)
+
+
+@given(streams=st.lists(st.tuples(arrivals, st.integers(1, 100_000)), min_size=1, max_size=3))
+def test_the_order_of_partitions_changes_no_workload(
+    streams: list[tuple[list[float], int]],
+) -> None:
+    parts = [part(columns(stream, tokens), until_s=60.0) for stream, tokens in streams]
+    views = [seen(*order) for order in permutations(parts)]
+    for other in views[1:]:
+        assert other.workload == views[0].workload
+        assert other.evidence == views[0].evidence
+        assert other.sketch.arrivals.tolist() == views[0].sketch.arrivals.tolist()
+
+
+@given(stream=arrivals, until_s=st.floats(0.0, 200.0))
+def test_looking_changes_nothing_and_no_number_is_made_up(
+    stream: list[float], until_s: float
+) -> None:
+    meta, slices = part(columns(stream), until_s=until_s)
+    before = {index: sketch.to_bytes() for index, sketch in slices.items()}
+    found = seen((meta, slices))
+    assert {index: sketch.to_bytes() for index, sketch in slices.items()} == before
+    if found.workload is None:
+        assert found.evidence is None
+    else:
+        assert found.workload.arrival_rate_per_s > 0
+        assert found.workload.sample_count <= found.accepted
