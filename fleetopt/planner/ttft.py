@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc, gammaln
 
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.erlang import erlang_c
@@ -30,7 +31,9 @@ _NORMAL_QUANTILE: Final = 2.326
 """An iteration is taken to be as long as the longest in a hundred."""
 
 _SPREAD: Final = 2.0
-_NEGLIGIBLE_EXPONENT: Final = 40.0
+_NEGLIGIBLE_EXPONENT: Final = -40.0
+_SMALLEST_SHAPE: Final = 1e-6
+_LARGEST_SHAPE: Final = 1e9
 
 UNSTABLE_S: Final = 1e9
 """The mean wait of a queue that grows without end."""
@@ -91,7 +94,7 @@ def queues(
         per_s, servers, sequences, decode, mix, engine, peakedness
     )
     slot_delay, slot_scale = _slot_queue(
-        per_s, servers * slot_count, servers * sequences, iteration, peakedness
+        per_s, slot_count, servers, servers * sequences, load * servers, engine, peakedness
     )
     return Queues(
         iteration,
@@ -173,11 +176,16 @@ def _prefill_queue(
     service = per_token * mix.tokens + _compute_s(mix.tokens, engine)
     weighted = mix.share * service
     mean = np.maximum(weighted.sum(axis=1), 1e-300)
-    residual = (weighted * service).sum(axis=1) / (2.0 * mean)
+    squared = weighted * service
+    mean_sq = np.maximum(squared.sum(axis=1), 1e-300)
+    residual = mean_sq / (2.0 * mean)
+    tail = (squared * service).sum(axis=1) / (3.0 * mean_sq)  # mean residual of that residual
+    residual += np.maximum(tail - residual, 0.0) / np.maximum(servers, 1.0)
     load = per_s[REQUESTS] * mean
     busy = load / servers
     backlog = peakedness * busy / (np.sqrt(servers) * np.maximum(1.0 - busy, 1e-9))
-    delay = busy * _seen_share(sequences, peakedness / servers)
+    avoided = 1.0 - _seen_share(sequences, peakedness / servers)
+    delay = busy * (1.0 - avoided * np.maximum(1.0 - 1.0 / servers, 0.0))
     if peakedness > 1.0:
         delay = np.maximum(delay, erlang_c(servers / peakedness, load / peakedness))
     stable = busy < 1.0
@@ -199,22 +207,45 @@ def _seen_share(sequences: Array, variance_per_sequence: Array) -> Array:
 
 
 def _slot_queue(
-    per_s: Array, servers: Array, load: Array, iteration: Array, peakedness: float
+    per_s: Array,
+    slot_count: Array,
+    servers: Array,
+    running: Array,
+    load: Array,
+    engine: EngineProfile,
+    peakedness: float,
 ) -> tuple[Array, Array]:
-    """The queue for slots, by Hayward: all slots of the pool serve one line."""
+    """The queue for slots, by Hayward, with iterations that get slower as slots fill.
+
+    With iterations of W + β·k the number running is negative binomial (r = W/β per replica)
+    where it would be Poisson at a constant speed; with β → 0 this is Erlang C. Who waits
+    does so at full slots, so the backlog drains at the maximum throughput.
+    """
+    throughput = np.maximum(load + engine.base_iteration_s * per_s[ITERATIONS] / slot_count, 1e-300)
+    free = servers - throughput
+    places = servers * slot_count / peakedness
+    mean = np.maximum(running, 1e-300) / peakedness
+    shape = servers * engine.base_iteration_s * per_s[ITERATIONS] / np.maximum(load, 1e-300)
+    shape = np.clip(shape / peakedness, _SMALLEST_SHAPE, _LARGEST_SHAPE)
+    delay = _delay(places, mean, shape, servers / np.maximum(free, 1e-9))
     iterations = np.maximum(per_s[ITERATIONS], 1e-300)
-    residual = 0.5 * iteration * per_s[ITERATIONS_SQ] / iterations
-    free = servers - load
-    delay = _delay(servers / peakedness, load / peakedness)
+    residual = 0.5 * per_s[ITERATIONS_SQ] / iterations**2 * throughput
     scale = peakedness * residual / np.maximum(free, 1e-9)
     stable = free > 0.0
     return np.where(stable, delay, 1.0), np.where(stable, scale, UNSTABLE_S)
 
 
-def _delay(servers: Array, load: Array) -> Array:
-    """Erlang C, or 0 where Chernoff's bound shows that it is far below any share of interest."""
-    a = np.maximum(load, 1e-300)
-    exponent = servers * (np.log(servers / a) - 1.0) + load
-    if ((exponent > _NEGLIGIBLE_EXPONENT) & (load < 0.99 * servers)).all():
-        return np.zeros_like(servers)
-    return erlang_c(servers, load)
+def _delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
+    """P(all places taken), where `waiting` is 1 / (1 − utilisation)."""
+    odds = mean / (mean + shape)
+    exponent = (
+        gammaln(places + shape)
+        - gammaln(shape)
+        - gammaln(places + 1.0)
+        + shape * np.log1p(-odds)
+        + places * np.log(odds)
+    )
+    if (exponent < _NEGLIGIBLE_EXPONENT).all():
+        return np.zeros_like(places)
+    full = np.exp(np.minimum(exponent, 0.0)) * waiting
+    return np.asarray(full / (full + betainc(shape, places, 1.0 - odds)))
