@@ -5,7 +5,7 @@ on confirmed drift or when the pinned one can no longer serve.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from fleetopt.errors import ConfigError
@@ -18,8 +18,9 @@ from fleetopt.planner.drift import (
     regret_ratio,
     resize,
 )
+from fleetopt.planner.fixed import Needed, needed_at, record_at
 from fleetopt.planner.outcome import Infeasible, Plan, PoolPlan
-from fleetopt.planner.plan import plan, plan_pinned, search
+from fleetopt.planner.plan import plan, plan_pinned
 from fleetopt.planner.recommendation import (
     Drift,
     DriftState,
@@ -29,12 +30,11 @@ from fleetopt.planner.recommendation import (
     PublishReason,
     Recommendation,
 )
-from fleetopt.planner.record import plan_record, with_replicas
+from fleetopt.planner.record import plan_record
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.workload import Workload
 
 _DEAD_BAND: Final = 0.75 / 0.85
-_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,10 @@ class ReplanConfig:
             return 1.0 / _DEAD_BAND
         return self.request.max_utilization / self.shrink_utilization
 
+    def at_higher_load(self, workload: Workload) -> Workload:
+        """The workload at the upper end of the dead band."""
+        return workload.scaled_to(workload.arrival_rate_per_s * self.dead_band_ratio)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -140,10 +144,11 @@ def choose(
         reason = PublishReason.PINNED_BOUNDARY_INFEASIBLE
         return _move(before, optimal, pinned, None, evidence, reason)
     regret = regret_ratio(pinned.cost_usd_per_h, optimal.cost_usd_per_h)
-    drift = observe_regret(config.drift, last.drift, regret, evidence)
+    lasting = min(regret, _regret_at_higher_load(before, regret, workload, config))
+    drift = observe_regret(config.drift, last.drift, lasting, evidence)
     if is_confirmed(config.drift, drift):
         return _move(before, optimal, pinned, regret, evidence, PublishReason.DRIFT_DETECTED)
-    active = _in_dead_band(before, pinned, workload, config, may_shrink=may_shrink)
+    active = _stay(before, pinned, workload, config, may_shrink=may_shrink)
     return Choice(
         active=active,
         optimal=optimal,
@@ -197,62 +202,82 @@ def _move(
     )
 
 
-def _in_dead_band(
+def _regret_at_higher_load(
+    before: PlanRecord, regret: float, workload: Workload, config: ReplanConfig
+) -> float:
+    """Regret at the upper end of the dead band; whole replicas make that of a small fleet jump."""
+    if regret <= config.drift.max_regret:
+        return regret
+    higher = config.at_higher_load(workload)
+    pinned = plan_pinned(higher, config.request, before.boundary_tokens)
+    optimal = plan(higher, config.request)
+    if isinstance(pinned, Infeasible) or isinstance(optimal, Infeasible):
+        return regret
+    return regret_ratio(pinned.cost_usd_per_h, optimal.cost_usd_per_h)
+
+
+def _stay(
     before: PlanRecord,
-    needed: Plan,
+    pinned: Plan,
     workload: Workload,
     config: ReplanConfig,
     *,
     may_shrink: bool,
 ) -> PlanRecord:
-    """Record of the needed plan with the replicas that the dead band leaves published."""
-    pools = [(needed.short, before.short), (needed.long, before.long)]
-    published = [_comparable(now, earlier) for now, earlier in pools]
-    wanted = [0 if now is None else now.replicas for now, _ in pools]
-    if all(have <= want for have, want in zip(published, wanted, strict=True)):
-        return plan_record(needed)
-    if may_shrink:
-        higher = _at_higher_load(needed, workload, config)
-        wanted = [
-            resize(have, want, high)
-            for have, want, high in zip(published, wanted, higher, strict=True)
-        ]
+    """The published fleet at its boundary, with the γ and the replicas that it should have."""
+    boundary, request = before.boundary_tokens, config.request
+    gamma, needed, higher = _gamma(before, pinned, workload, config)
+    short = _comparable(pinned.short, before.short, request)
+    long = _comparable(pinned.long, before.long, request)
+    if may_shrink and higher is not None:
+        short = resize(short, needed.short_replicas, higher.short_replicas)
+        long = resize(long, needed.long_replicas, higher.long_replicas)
     else:
-        wanted = [max(have, want) for have, want in zip(published, wanted, strict=True)]
-    if config.request.max_replicas is not None:
-        wanted = [min(count, config.request.max_replicas) for count in wanted]
-    return with_replicas(plan_record(needed), *wanted)
+        short, long = max(short, needed.short_replicas), max(long, needed.long_replicas)
+    return record_at(workload, request, boundary, gamma, needed, (short, long))
 
 
-def _comparable(now: PoolPlan | None, earlier: PoolRecord | None) -> int:
+def _gamma(
+    before: PlanRecord, pinned: Plan, workload: Workload, config: ReplanConfig
+) -> tuple[float, Needed, Needed | None]:
+    """γ, with what it needs now and at the upper end of the dead band.
+
+    Another γ shifts load between the pools, and replicas take minutes to follow. So the
+    published one stays until the best is cheaper by more than max_regret at both ends.
+    """
+    boundary, request, higher = (
+        before.boundary_tokens,
+        config.request,
+        config.at_higher_load(workload),
+    )
+
+    def at(gamma: float) -> tuple[Needed | None, Needed | None]:
+        return (
+            needed_at(workload, request, boundary, gamma),
+            needed_at(higher, request, boundary, gamma),
+        )
+
+    best_now, best_higher = at(pinned.gamma)
+    best = best_now or Needed(pinned.short_replicas, pinned.long_replicas, pinned.cost_usd_per_h)
+    if before.gamma == pinned.gamma or before.gamma > request.gamma_max:
+        return pinned.gamma, best, best_higher
+    kept_now, kept_higher = at(before.gamma)
+    if kept_now is None:
+        return pinned.gamma, best, best_higher
+    gains = [kept_now.cost_usd_per_h / best.cost_usd_per_h - 1.0]
+    if kept_higher and best_higher:
+        gains.append(kept_higher.cost_usd_per_h / best_higher.cost_usd_per_h - 1.0)
+    if min(gains) > config.drift.max_regret:
+        return pinned.gamma, best, best_higher
+    return before.gamma, kept_now, kept_higher
+
+
+def _comparable(now: PoolPlan | None, earlier: PoolRecord | None, request: PlanRequest) -> int:
     """Replicas published for the same engine; 0 where the pool or its engine is another."""
     if now is None or earlier is None or now.profile != earlier.profile:
         return 0
-    return earlier.replicas if now.context_tokens == earlier.context_tokens else 0
-
-
-def _at_higher_load(needed: Plan, workload: Workload, config: ReplanConfig) -> tuple[float, float]:
-    """Replicas of each pool at the load that a shrunk pool must still be fit for.
-
-    The second plan sees waits and targets; utilisation, which is linear, guards against its
-    having chosen another γ, which would shift load from one pool to the other.
-    """
-    ratio = config.dead_band_ratio
-    request = replace(
-        config.request, boundary_tokens=needed.boundary_tokens, gamma_max=needed.gamma
-    )
-    higher = search(workload.scaled_to(workload.arrival_rate_per_s * ratio), request)
-    if higher is None:
-        return math.inf, math.inf
-    _, _, higher_short, higher_long = higher
-    short = _by_utilization(needed.short, ratio, config.request)
-    long = 0 if needed.long is None else _by_utilization(needed.long, ratio, config.request)
-    return max(higher_short, short), max(higher_long, long)
-
-
-def _by_utilization(pool: PoolPlan, ratio: float, request: PlanRequest) -> int:
-    load = pool.utilization * pool.replicas * ratio  # in replicas provisioned
-    return math.ceil(load / request.max_utilization - _ROUNDING)
+    limit = request.max_replicas
+    return earlier.replicas if limit is None else min(earlier.replicas, limit)
 
 
 def _changes(before: PlanRecord, active: PlanRecord) -> tuple[PublishReason, ...]:

@@ -156,7 +156,7 @@ def is_another_window(rule: DriftRule, before: Drift, evidence: Evidence) -> boo
     return evidence.window_to_s - before.counted_to_s >= rule.confirm_advance_s
 
 
-def resize(published: int, needed: int, needed_at_higher_load: float) -> int:
+def resize(published: int, needed: int, needed_at_higher_load: int) -> int:
     """Replicas to publish for one pool: up at once, down only out of the dead band.
 
     A replica is given up when the rest would do even at the higher load, which is the present
@@ -167,7 +167,7 @@ def resize(published: int, needed: int, needed_at_higher_load: float) -> int:
 
     Parameters
     ----------
-    published, needed, needed_at_higher_load : int (infinite for "no number is enough")
+    published, needed, needed_at_higher_load : int
         Replicas published now, needed at the present load, and needed at the higher load.
 
     Returns

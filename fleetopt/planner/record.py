@@ -1,7 +1,6 @@
-"""Plans into published records: the figures at the published replicas, not at the needed ones."""
+"""Plans, baselines and workloads into published records."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -27,8 +26,8 @@ def plan_record(plan: Plan) -> PlanRecord:
         boundary_tokens=plan.boundary_tokens,
         gamma=plan.gamma,
         compress_up_to_tokens=plan.compress_up_to_tokens,
-        short=_pool_record(plan.short),
-        long=None if plan.long is None else _pool_record(plan.long),
+        short=pool_record(plan.short),
+        long=None if plan.long is None else pool_record(plan.long),
         gpus=plan.gpus,
         gpu_cost_usd_per_h=plan.gpu_cost_usd_per_h,
         compression_usd_per_h=plan.compression_usd_per_h,
@@ -43,23 +42,22 @@ def plan_record(plan: Plan) -> PlanRecord:
     )
 
 
-def with_replicas(record: PlanRecord, short_replicas: int, long_replicas: int) -> PlanRecord:
-    """The record with at least as many replicas as it needs.
-
-    Utilisation and cost are exact. Occupancy and P99 TTFT stay those of the needed replicas:
-    upper bounds, since another replica makes neither worse.
-    """
-    short = _with_replicas(record.short, short_replicas)
-    long = None if record.long is None else _with_replicas(record.long, long_replicas)
-    pools = [short] if long is None else [short, long]
-    gpu_cost = sum(pool.cost_usd_per_h for pool in pools)
-    return replace(
-        record,
-        short=short,
-        long=long,
-        gpus=sum(pool.gpus for pool in pools),
-        gpu_cost_usd_per_h=gpu_cost,
-        cost_usd_per_h=gpu_cost + record.compression_usd_per_h,
+def pool_record(pool: PoolPlan) -> PoolRecord:
+    """Record of a pool at the replicas that it was planned with."""
+    return PoolRecord(
+        replicas=pool.replicas,
+        needed_replicas=pool.replicas,
+        gpus=pool.gpus,
+        profile=pool.profile,
+        context_tokens=pool.context_tokens,
+        max_num_seqs=pool.max_num_seqs,
+        arrival_rate_per_s=pool.arrival_rate_per_s,
+        utilization=pool.utilization,
+        slot_occupancy=pool.slot_occupancy,
+        ttft_p99_s=pool.ttft_p99_s,
+        binding=pool.binding,
+        cost_usd_per_h=pool.cost_usd_per_h,
+        engine_flags=pool.engine_flags,
     )
 
 
@@ -95,35 +93,6 @@ def lengths_of(workload: Workload) -> Lengths:
         p50_tokens=p50,
         p90_tokens=p90,
         p99_tokens=p99,
-    )
-
-
-def _pool_record(pool: PoolPlan) -> PoolRecord:
-    return PoolRecord(
-        replicas=pool.replicas,
-        needed_replicas=pool.replicas,
-        gpus=pool.gpus,
-        profile=pool.profile,
-        context_tokens=pool.context_tokens,
-        max_num_seqs=pool.max_num_seqs,
-        arrival_rate_per_s=pool.arrival_rate_per_s,
-        utilization=pool.utilization,
-        slot_occupancy=pool.slot_occupancy,
-        ttft_p99_s=pool.ttft_p99_s,
-        binding=pool.binding,
-        cost_usd_per_h=pool.cost_usd_per_h,
-        engine_flags=pool.engine_flags,
-    )
-
-
-def _with_replicas(pool: PoolRecord, replicas: int) -> PoolRecord:
-    ratio = replicas / pool.needed_replicas
-    return replace(
-        pool,
-        replicas=replicas,
-        gpus=pool.gpus // pool.needed_replicas * replicas,
-        utilization=pool.utilization / ratio,
-        cost_usd_per_h=pool.cost_usd_per_h * ratio,
     )
 
 

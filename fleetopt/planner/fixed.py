@@ -1,0 +1,142 @@
+"""A fleet whose boundary and γ are given: what it needs, and what it does at given counts.
+
+The planner chooses γ afresh every time; whoever wants to stay asks here what staying takes.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from fleetopt.planner.band import compressed
+from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS
+from fleetopt.planner.grid import ONE_POOL, Grid, build
+from fleetopt.planner.outcome import Binding
+from fleetopt.planner.outcome import ReasonCode as PlanReason
+from fleetopt.planner.pool import Pools
+from fleetopt.planner.recommendation import PlanRecord, PoolRecord
+from fleetopt.planner.record import pool_record
+from fleetopt.planner.report import marginal_gpus, pool_plan
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.search import cheapest
+from fleetopt.planner.workload import Workload
+
+_SECONDS_PER_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Fewest replicas of each pool, and their cost with that of compression."""
+
+    short_replicas: int
+    long_replicas: int
+    cost_usd_per_h: float
+
+
+def needed_at(
+    workload: Workload, request: PlanRequest, boundary_tokens: int, gamma: float
+) -> Needed | None:
+    """Fewest replicas at this boundary and γ, None where no number meets the target.
+
+    Parameters
+    ----------
+    workload : Workload
+        With requests in it.
+    request : PlanRequest
+        Its own boundary_tokens is not looked at.
+    boundary_tokens : int
+        A bin edge below the long context, or the long context for one pool.
+    gamma : float
+        A power of 2^(1/8), ≥ 1; not above the request's gamma_max.
+    """
+    grid, cell = _cell(workload, request, boundary_tokens, gamma)
+    fleet = cheapest(grid, np.array([cell], dtype=np.intp))
+    if fleet is None:
+        return None
+    if cell == ONE_POOL:
+        return Needed(fleet.long_replicas, 0, fleet.cost_usd_per_h)
+    return Needed(fleet.short_replicas, fleet.long_replicas, fleet.cost_usd_per_h)
+
+
+def record_at(
+    workload: Workload,
+    request: PlanRequest,
+    boundary_tokens: int,
+    gamma: float,
+    needed: Needed,
+    replicas: tuple[int, int],
+) -> PlanRecord:
+    """Figures of both pools at exactly these replicas (short, long)."""
+    grid, cell = _cell(workload, request, boundary_tokens, gamma)
+    cells = np.array([cell], dtype=np.intp)
+    context, longs = request.long_context_tokens, grid.long_pools(cells)
+    if cell == ONE_POOL:
+        short = _pool("short", longs, context, needed.short_replicas, replicas[0], grid)
+        long = None
+    else:
+        shorts = grid.short_pools(cells)
+        short = _pool("short", shorts, boundary_tokens, needed.short_replicas, replicas[0], grid)
+        long = _pool("long", longs, context, needed.long_replicas, replicas[1], grid)
+    pools = [short] if long is None else [short, long]
+    moved, before = grid.moved[:, cell], float(grid.moments[1].sum() + grid.moments[2].sum())
+    arrived = compressed(moved, np.asarray(float(boundary_tokens)))
+    gpu_cost = sum(pool.cost_usd_per_h for pool in pools)
+    compression = float(moved[0]) * request.compression_penalty_usd * _SECONDS_PER_HOUR
+    below, above = marginal_gpus(grid, cell)
+    step, row = divmod(cell, grid.rows)
+    return PlanRecord(
+        boundary_tokens=boundary_tokens,
+        gamma=float(2.0 ** (step / BINS_PER_OCTAVE)),
+        compress_up_to_tokens=min(int(EDGES_TOKENS[row - 1 + step]), context) if row else context,
+        short=short,
+        long=long,
+        gpus=sum(pool.gpus for pool in pools),
+        gpu_cost_usd_per_h=gpu_cost,
+        compression_usd_per_h=compression,
+        cost_usd_per_h=gpu_cost + compression,
+        compressed_share=float(moved[0]) / grid.arrival_rate_per_s,
+        tokens_before_per_s=before,
+        tokens_after_per_s=before - float(moved[1] - arrived[1]),
+        unservable_share=grid.unservable_share,
+        marginal_gpus_below=below,
+        marginal_gpus_above=above,
+        reasons=_reasons(pools, step, grid.unservable_share),
+    )
+
+
+def _cell(
+    workload: Workload, request: PlanRequest, boundary_tokens: int, gamma: float
+) -> tuple[Grid, int]:
+    step = round(math.log2(gamma) * BINS_PER_OCTAVE)
+    grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
+    if boundary_tokens == request.long_context_tokens:
+        return grid, ONE_POOL
+    row = grid.row_of(boundary_tokens)
+    return grid, min(step, grid.rows - row) * grid.rows + row
+
+
+def _pool(
+    name: str, pools: Pools, context_tokens: int, needed: int, replicas: int, grid: Grid
+) -> PoolRecord:
+    published = pool_record(pool_plan(name, pools, context_tokens, replicas, grid))
+    if needed == replicas:
+        return published
+    asked = pool_plan(name, pools, context_tokens, needed, grid)
+    return replace(published, needed_replicas=needed, binding=asked.binding)
+
+
+def _reasons(pools: list[PoolRecord], step: int, unservable_share: float) -> tuple[PlanReason, ...]:
+    bindings = {pool.binding for pool in pools}
+    has_two = len(pools) > 1
+    applies = {
+        PlanReason.BOUNDARY_PINNED: True,
+        PlanReason.SINGLE_POOL_SUFFICIENT: not has_two,
+        PlanReason.COMPRESSION_PAYS: step > 0,
+        PlanReason.COMPRESSION_NOT_WORTH_IT: has_two and step == 0,
+        PlanReason.SLO_BINDS: bool(bindings & {Binding.PREFILL_TTFT, Binding.QUEUE_WAIT}),
+        PlanReason.UTILIZATION_BINDS: Binding.UTILIZATION in bindings,
+        PlanReason.MINIMUM_BINDS: Binding.MINIMUM in bindings,
+        PlanReason.REQUESTS_OVER_LONG_CONTEXT: unservable_share > 0.0,
+    }
+    return tuple(reason for reason, holds in applies.items() if holds)
