@@ -6,7 +6,8 @@ former owner, a worker whose Redis lost its last second) loads what is stored an
 from there. Owns the layout of the keys:
 
     fleetopt:{sketch:<topic>:<epoch>:<partition>}:cover           hash: position, sources, …,
-                                                                  and a field a fleet
+                                                                  and two fields a fleet:
+                                                                  its meta, its oldest slice
     fleetopt:{sketch:<topic>:<epoch>:<partition>}:slices:<fleet>  hash: slice index → sketch
 """
 
@@ -31,16 +32,19 @@ redis.call('HSET', KEYS[1], 'position', ARGV[2], 'sources', ARGV[3], 'rejected',
 redis.call('EXPIRE', KEYS[1], ttl_s)
 local at = 6
 for key = 2, #KEYS do
-  local name, meta, oldest, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local name, meta, oldest, count = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   at = at + 4
   redis.call('HSET', KEYS[1], 'fleet:' .. name, meta)
   for _ = 1, tonumber(count) do
     redis.call('HSET', KEYS[key], ARGV[at], ARGV[at + 1])
     at = at + 2
   end
-  for _, index in ipairs(redis.call('HKEYS', KEYS[key])) do
-    if tonumber(index) < oldest then
-      redis.call('HDEL', KEYS[key], index)
+  if redis.call('HGET', KEYS[1], 'oldest:' .. name) ~= oldest then
+    redis.call('HSET', KEYS[1], 'oldest:' .. name, oldest)
+    for _, index in ipairs(redis.call('HKEYS', KEYS[key])) do
+      if tonumber(index) < tonumber(oldest) then
+        redis.call('HDEL', KEYS[key], index)
+      end
     end
   end
   redis.call('EXPIRE', KEYS[key], ttl_s)

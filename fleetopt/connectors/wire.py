@@ -81,7 +81,8 @@ class RequestBatch(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `src` and `seq` let a worker drop a batch that its producer sent twice: `seq` grows by
     source and partition. With no rows and `until_s`, it is a heartbeat: the source has reported
-    every request that arrived before `until_s`, so that silence means idle, not unknown.
+    every request that arrived before `until_s`, so that silence means idle, not unknown. A
+    gateway promises no more than the arrival of its oldest request in flight.
     """
 
     v: int

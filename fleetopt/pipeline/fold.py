@@ -136,7 +136,7 @@ def _fold_batch(
             value = msgspec.json.encode({"fleet": batch.fleet, "until_s": until_s})
             rejected.append(_future(until_s, latest_s, value))
         else:
-            window.promise(until_s)
+            window.promise(until_s, batch.src)
     return rejected
 
 

@@ -4,7 +4,7 @@ Pure. One `FleetWindow` holds what one partition of the log said of one fleet; a
 windows together are a `PartitionWindows`, whose state always covers the log up to `position`.
 
 A slice is *closed* when the watermark has passed its end: the newest arrival less the allowed
-lateness, or a source's promise that everything before `until_s` was reported. A request whose
+lateness, or its sources' promise that everything before `until_s` was reported. A request whose
 slice is closed when it comes is late: counted, not sketched.
 """
 
@@ -28,6 +28,10 @@ MAX_FLEETS: Final = 10_000
 """Fleets per partition; records of further ones are refused, so that names can't fill memory."""
 
 
+MAX_PROMISING: Final = 64
+"""Sources per fleet whose promises are waited for; the one furthest behind is left out first."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowConfig:
     """How time is cut."""
@@ -44,6 +48,8 @@ class FleetMeta(msgspec.Struct):
     """Latest arrival; 0 before the first."""
     until_s: float = 0.0
     """Every request that arrived before this was reported; 0 without such a promise."""
+    promises: dict[str, float] = {}
+    """The same by source, of those that are waited for."""
     accepted: int = 0
     late: int = 0
     unmeasured: int = 0
@@ -86,14 +92,17 @@ class FleetWindow:
         meta.unmeasured += int(len(columns) - columns.measured.sum())
         self._fill(columns, indices)
 
-    def promise(self, until_s: float) -> None:
+    def promise(self, until_s: float, src: str = "") -> None:
         """Take a source's word that every request that arrived before `until_s` was reported.
 
-        Slices between the last promise (at the first one: the newest request) and `until_s` that
-        saw no request are idle from now on, not unknown. Closed ones stay as they are: whether
-        they saw requests is not known here any more.
+        With several sources (gateways of one fleet) the one furthest behind counts, unless it is
+        behind by more than the allowed lateness: that one may have ended. Slices between the last
+        such time (at the first promise: the newest request) and the new one that saw no request
+        are idle from now on, not unknown. Closed ones stay as they are: whether they saw requests
+        is not known here any more.
         """
         meta, slice_s = self.meta, self.config.slice_s
+        until_s = self._until_s(until_s, src)
         if until_s <= meta.until_s:
             return
         end = int(until_s // slice_s)
@@ -104,6 +113,16 @@ class FleetWindow:
                 self._slice(index)
         meta.until_s = until_s
         self._forget_expired()
+
+    def _until_s(self, until_s: float, src: str) -> float:
+        """Note a source's promise, and return what all that are waited for have promised."""
+        promises = self.meta.promises
+        promises[src] = max(until_s, promises.get(src, 0.0))
+        if len(promises) > MAX_PROMISING:
+            del promises[min(promises, key=promises.__getitem__)]
+        waited_s = max(promises.values()) - self.config.allowed_lateness_s
+        self.meta.promises = {name: at_s for name, at_s in promises.items() if at_s >= waited_s}
+        return min(self.meta.promises.values())
 
     @property
     def closed_below(self) -> int:

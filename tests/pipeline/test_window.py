@@ -14,6 +14,7 @@ from fleetopt.connectors.columns import RequestColumns
 from fleetopt.pipeline.sketch import cells_in
 from fleetopt.pipeline.window import (
     MAX_FLEETS,
+    MAX_PROMISING,
     MAX_SOURCES,
     FleetMeta,
     FleetWindow,
@@ -247,7 +248,7 @@ def test_a_promise_of_the_past_changes_nothing() -> None:
     window = FleetWindow(CONFIG)
     window.promise(100.0)
     window.stored()
-    meta = FleetMeta(until_s=100.0)
+    meta = FleetMeta(until_s=100.0, promises={"": 100.0})
     for until_s in (100.0, 50.0):
         window.promise(until_s)
     assert (window.meta, window.changed) == (meta, set())
@@ -257,6 +258,64 @@ def test_a_first_promise_vouches_for_one_slice() -> None:
     window = FleetWindow(CONFIG)
     window.promise(105.0)
     assert sorted(window.slices) == [9]
+
+
+def test_of_several_sources_the_one_furthest_behind_counts() -> None:
+    """One gateway's word must not make another's requests late."""
+    window = FleetWindow(CONFIG)
+    window.promise(40.0, "a")
+    window.promise(41.0, "b")
+    window.promise(60.0, "a")
+    assert window.meta.until_s == 41.0
+    window.update(columns([45.0]))
+    assert (window.meta.accepted, window.meta.late) == (1, 0)
+    window.promise(55.0, "b")
+    assert window.meta.until_s == 55.0
+
+
+def test_a_source_that_joins_behind_the_others_takes_nothing_back() -> None:
+    window = FleetWindow(CONFIG)
+    window.promise(60.0, "a")
+    window.promise(40.0, "b")
+    assert window.meta.until_s == 60.0
+    window.promise(64.0, "a")
+    assert window.meta.until_s == 60.0
+    window.promise(62.0, "b")
+    assert window.meta.until_s == 62.0
+
+
+def test_a_source_that_ended_is_waited_for_no_longer_than_the_allowed_lateness() -> None:
+    window = FleetWindow(CONFIG)
+    window.promise(40.0, "ended")
+    for until_s in (40.0, 50.0, 65.0):
+        window.promise(until_s, "a")
+        assert window.meta.until_s == 40.0
+    window.promise(66.0, "a")
+    assert window.meta.until_s == 66.0
+    assert window.meta.promises == {"a": 66.0}
+
+
+@given(
+    promises=st.lists(st.tuples(st.floats(1.0, 500.0), st.integers(0, 3)), max_size=30),
+)
+def test_what_is_promised_never_falls_and_never_outruns_its_sources(
+    promises: list[tuple[float, int]],
+) -> None:
+    window = FleetWindow(CONFIG)
+    before_s = newest_s = 0.0
+    for until_s, source in promises:
+        window.promise(until_s, str(source))
+        newest_s = max(newest_s, until_s)
+        assert before_s <= window.meta.until_s <= newest_s
+        assert window.meta.until_s >= newest_s - CONFIG.allowed_lateness_s
+        before_s = window.meta.until_s
+
+
+def test_sources_that_promise_can_not_fill_the_memory() -> None:
+    window = FleetWindow(CONFIG)
+    for at in range(10 * MAX_PROMISING):
+        window.promise(100.0 + at / 1e6, f"s{at}")
+    assert len(window.meta.promises) == MAX_PROMISING
 
 
 # Bounds
