@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleetopt.config.settings import Settings
+
+_PASSWORD = re.compile(r"(://[^:@/]*:)[^@]*@")
 
 app = typer.Typer(
     help="Check and show the settings.",
@@ -65,7 +68,7 @@ def show(file: FileArgument = None, output: OutputOption = Output.TABLE) -> None
     """
     settings = settings_from(file)
     if output is Output.JSON:
-        print_json(settings.model_dump(mode="json"))
+        print_json(_public(settings))
         return
     shown = table("setting", "value", "from")
     shown.columns[1].justify = shown.columns[2].justify = "left"
@@ -97,8 +100,8 @@ def _effective(settings: Settings, file: Path | None) -> Iterator[tuple[str, Any
         for name in os.environ
         if name.upper().startswith("FLEETOPT_")
     }
-    for path, value in _flat(settings.model_dump(mode="json")).items():
-        parents = [path[: at.start()] for at in _dots(path)]
+    for path, value in _flat(_public(settings)).items():
+        parents = [path[: at.start()] for at in re.finditer(r"\.", path)]
         variable = next(
             (in_environment[key] for key in (path, *parents) if key in in_environment), None
         )
@@ -110,10 +113,11 @@ def _effective(settings: Settings, file: Path | None) -> Iterator[tuple[str, Any
             yield path, value, ""
 
 
-def _dots(path: str) -> Iterator[Any]:
-    import re
-
-    return re.finditer(r"\.", path)
+def _public(settings: Settings) -> dict[str, Any]:
+    """Return the settings as they may be shown: without a password."""
+    values = settings.model_dump(mode="json")
+    values["redis"]["url"] = _PASSWORD.sub(r"\1***@", settings.redis.url)
+    return values
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from fleetopt.cli.watch import show
 from fleetopt.config.profiles import load_catalogue
 from fleetopt.pipeline.offline import Offline
 from fleetopt.pipeline.replay import Replay, Timestamps, WallClock
-from fleetopt.planner.effects import Effect, Publish, RaiseAlert
+from fleetopt.planner.effects import Effect, Publish
 
 if TYPE_CHECKING:
     from fleetopt.cli.source import Source
@@ -23,15 +22,13 @@ if TYPE_CHECKING:
 
 
 def run_offline(source: Source, settings: Settings, speed: float, output: Output) -> int:
-    """Print every recommendation that the trace leads to; 3 if the last has no feasible plan."""
+    """Print every recommendation that the trace leads to; 3 if a fleet's last has no plan."""
     newest: dict[str, Recommendation] = {}
 
     def on_effect(fleet: str, _: float, effect: Effect) -> None:
         if isinstance(effect, Publish):
             newest[fleet] = effect.recommendation
             show(effect.recommendation, output)
-        elif isinstance(effect, RaiseAlert) and output is Output.TABLE:
-            sys.stdout.write(f"    ALERT {effect.kind.value}: {effect.text}\n")
 
     sink = Offline(settings, load_catalogue(settings.profiles), speed, on_effect)
     with ExitStack() as stack:

@@ -126,7 +126,7 @@ def _from_trace(
         )
     if arrival_rate_per_s is not None:
         traffic.assumptions.append(
-            f"{arrival_rate_per_s:g} requests/s, as bursty as the trace at {arrivals.mean_per_s:.3g}"
+            f"{arrival_rate_per_s:g} requests/s as bursty as the {arrivals.mean_per_s:.3g} recorded"
         )
     return traffic
 

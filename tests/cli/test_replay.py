@@ -201,3 +201,20 @@ def test_the_azure_trace_is_sent_whole(
     done = shell("replay", path, "--speed", "max", "--output", "json", **variables)
     assert json.loads(done.out)["records_sent"] == 19_366
     assert received(variables)[0].total() == 19_366
+
+
+def test_offline_prints_the_recommendations(shell: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{1_700_000_040 + at / 10},{100 + at % 900},20\n" for at in range(3_000))
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    done = shell("replay", path, "--offline", "--output", "json", FLEETOPT_FLEET__SLO_TTFT_P99="2s")
+    assert done.code == 0
+    assert "counted 3,000 requests, 0 late, without Kafka and Redis" in done.err
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["revision"] for one in found] == list(range(1, len(found) + 1))
+    assert found[-1]["evidence"]["sample_count"] == 3_000
+    table = shell("replay", path, "--offline", "--speed", "max", FLEETOPT_FLEET__SLO_TTFT_P99="2s")
+    assert "default  revision 1  ok: " in table.out
+    infeasible = shell("replay", path, "--offline", FLEETOPT_FLEET__SLO_TTFT_P99="1ms")
+    assert infeasible.code == 3
+    assert "infeasible: " in infeasible.out
