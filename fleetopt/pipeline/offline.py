@@ -125,6 +125,9 @@ class Offline:
 
     def _look(self, name: str, fleet: _Fleet, now_s: float) -> None:
         """Plan or check the load, whichever is due; a silence is one look, not many."""
+        # A replay at this speed promises as it goes that nothing earlier will come.
+        due_s = min(fleet.next_plan_s, fleet.next_check_s)
+        self._fold(RequestBatch(v=COLUMNS_VERSION, fleet=name, until_s=due_s))
         if now_s >= fleet.next_plan_s:
             planned_s = fleet.next_plan_s
             self._plan(name, fleet, planned_s, Trigger.INTERVAL, self._view(name))

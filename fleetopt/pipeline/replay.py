@@ -116,6 +116,7 @@ class Replay:
         self._on_progress = on_progress
         self._fleets: set[str] = set()
         self._pacer: Pacer | None = None
+        self._beaten_s = 0.0
 
     async def run(self, chunks: Iterable[list[RequestLog]]) -> Replayed:
         """Send everything, then promise that nothing earlier will come; flush."""
@@ -135,20 +136,24 @@ class Replay:
             if due:
                 await self._send(pacer, chunk[at : at + due])
                 at += due
-            else:
-                await self._wait(pacer, chunk[at].arrival_s)
+            next_s = chunk[min(at, len(chunk) - 1)].arrival_s
+            if not math.isinf(pacer.speed):
+                await self._beat(pacer, next_s)
+            if not due:
+                left_s = pacer.due_s(next_s) - self._clock.now_s()
+                await self._clock.sleep(min(max(left_s, TICK_S), HEARTBEAT_S))
 
-    async def _wait(self, pacer: Pacer, arrival_s: float) -> None:
-        """Let time pass until a request is due, with heartbeats in a long silence."""
-        while (left_s := pacer.due_s(arrival_s) - self._clock.now_s()) > HEARTBEAT_S:
-            await self._clock.sleep(min(left_s, HEARTBEAT_S))
-            now_s = self._clock.now_s()
-            if self._timestamps is Timestamps.NOW:
-                await self._heartbeat(min(now_s, pacer.due_s(arrival_s)))
-            else:
-                elapsed_s = (now_s - pacer.started_at_s) * pacer.speed
-                await self._heartbeat(min(pacer.first_arrival_s + elapsed_s, arrival_s))
-        await self._clock.sleep(max(left_s, TICK_S))
+    async def _beat(self, pacer: Pacer, next_arrival_s: float) -> None:
+        """Promise now and then, as a gateway would, that all has been sent up to this moment."""
+        now_s = self._clock.now_s()
+        if now_s - max(self._beaten_s, pacer.started_at_s) < HEARTBEAT_S:
+            return
+        self._beaten_s = now_s
+        if self._timestamps is Timestamps.NOW:
+            await self._heartbeat(min(now_s, pacer.due_s(next_arrival_s)))
+        else:
+            elapsed_s = (now_s - pacer.started_at_s) * pacer.speed
+            await self._heartbeat(min(pacer.first_arrival_s + elapsed_s, next_arrival_s))
 
     async def _send(self, pacer: Pacer, records: list[RequestLog]) -> None:
         if self._timestamps is Timestamps.NOW:

@@ -192,6 +192,16 @@ def test_a_long_silence_has_heartbeats_that_never_overtake_the_next_request() ->
     assert all(EPOCH_S <= until_s <= EPOCH_S + 10.0 for _, _, until_s in during)
 
 
+def test_promises_come_with_the_traffic_and_are_kept() -> None:
+    records = requests([at / 10 for at in range(100)])
+    for timestamps in Timestamps:
+        sink = run([records], 1.0, timestamps)
+        assert len(sink.heartbeats) >= 9
+        for at_s, _, until_s in sink.heartbeats:
+            later = [record for sent_s, record in sink.sent if sent_s > at_s]
+            assert all(record.arrival_s >= until_s for record in later)
+
+
 def test_fleets_are_sent_apart_in_order() -> None:
     mixed = [RequestLog("ab"[at % 2], str(at), EPOCH_S + at / 10, 100, 10) for at in range(20)]
     sink = run([mixed], math.inf, Timestamps.RECORDED)
