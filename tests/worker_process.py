@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from fleetopt.config.settings import KafkaSettings
 from fleetopt.connectors.kafka import make_producer
 from fleetopt.connectors.topics import Topics
 from fleetopt.pipeline.counts import Counts, read_counts
+from fleetopt.pipeline.embedded import EmbeddedBroker
+from tests.integration.conftest import Kafka
 
 DEADLINE_S = 60.0
 
@@ -32,6 +34,8 @@ class Place:
     redis_url: str
     topic: str
     partitions: int = 4
+    session_timeout_s: int = 3
+    """The shortest that the embedded broker likes; Apache Kafka takes none below 6."""
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -48,19 +52,27 @@ class Place:
             "FLEETOPT_KAFKA__TOPIC": self.topic,
             "FLEETOPT_KAFKA__GROUP": self.topic,
             "FLEETOPT_KAFKA__PARTITIONS": str(self.partitions),
-            "FLEETOPT_KAFKA__SESSION_TIMEOUT_S": "6",
+            "FLEETOPT_KAFKA__SESSION_TIMEOUT_S": str(self.session_timeout_s),
             "FLEETOPT_REDIS__URL": self.redis_url,
             "FLEETOPT_INGEST__FLUSH_INTERVAL_S": "0.1",
             **extra,
         }
 
 
+def place_on(kafka: Kafka, redis_url: str, topic: str) -> Place:
+    """Return a place on either Kafka."""
+    session_timeout_s = 3 if isinstance(kafka, EmbeddedBroker) else 6
+    return Place(kafka.bootstrap_servers, redis_url, topic, session_timeout_s=session_timeout_s)
+
+
 @contextmanager
-def worker(place: Place, log: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(
+    place: Place, log: Path, *arguments: str, **extra: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a worker; it is killed at the end if it still runs."""
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fleetopt", "worker"],
+            [sys.executable, "-m", "fleetopt", "worker", *arguments],
             env=place.environment(**extra),
             stdout=out,
             stderr=out,
@@ -108,7 +120,7 @@ def wait_for(
     return seen
 
 
-async def _send(place: Place, values: list[tuple[str, bytes | None]]) -> None:
+async def _send(place: Place, values: Sequence[tuple[str, bytes | None]]) -> None:
     producer = make_producer(place.kafka)
     async with Topics(place.bootstrap_servers) as topics:
         await topics.ensure(place.topic, place.partitions, 86_400.0)
@@ -122,6 +134,6 @@ async def _send(place: Place, values: list[tuple[str, bytes | None]]) -> None:
         await producer.stop()
 
 
-def send(place: Place, values: list[tuple[str, bytes | None]]) -> None:
+def send(place: Place, values: Sequence[tuple[str, bytes | None]]) -> None:
     """Write (key, value) messages and wait until the broker has them."""
     asyncio.run(_send(place, values))

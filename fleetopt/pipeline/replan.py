@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from fleetopt.planner.effects import (
     Silent,
     Trigger,
 )
+from fleetopt.planner.recommendation import Recommendation
 from fleetopt.planner.replanner import (
     ReplannerState,
     overloaded,
@@ -71,30 +72,24 @@ class Replan(Service):
         self._recommendations = RecommendationStore(redis, settings.redis.history)
         self._fleets: dict[str, _Fleet] = {}
         self._refused: dict[str, str] = {}
-        self._planning = asyncio.Lock()
+        self._planned_for: frozenset[int] = frozenset()
+        self._due = 0.0
 
     @Service.task
-    async def _by_timer(self) -> None:
-        interval_s = self.settings.replan.interval_s
-        due = time.monotonic()
+    async def _rounds(self) -> None:
+        """Plan for all fleets when it is time or when fleets came to us; else check their load."""
         while not self.should_stop:
-            due = max(due + interval_s, time.monotonic())
-            await self._guarded(self._replan_all)
-            await self.sleep(due - time.monotonic())
-
-    @Service.task
-    async def _by_load(self) -> None:
-        while not self.should_stop:
-            await self.sleep(self.settings.replan.load_check_s)
-            await self._guarded(self._check_loads)
-
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do one round; what Redis does not answer now is asked again in the next."""
-        async with self._planning:
             try:
-                await work()
+                owned = self._ingest.owned_partitions
+                if owned != self._planned_for or time.monotonic() >= self._due:
+                    self._due = time.monotonic() + self.settings.replan.interval_s
+                    await self._replan_all()
+                    self._planned_for = owned
+                else:
+                    await self._check_loads()
             except UNREACHABLE as error:
                 log.warning("Redis does not answer: no plans in this round", error=str(error))
+            await self.sleep(self.settings.replan.load_check_s)
 
     async def _replan_all(self) -> None:
         store = self._ingest.store
@@ -110,14 +105,15 @@ class Replan(Service):
     async def _check_loads(self) -> None:
         stirred, self._ingest.stirred = self._ingest.stirred, {}
         for name, change in sorted(stirred.items()):
-            fleet = self._fleets.get(name)
-            if fleet is None or not self._owns(name) or not _may_overload(fleet.state, change):
+            if not self._owns(name):
                 continue
-            seen = await self._look(name)
-            if seen.workload is not None and overloaded(
-                fleet.state, seen.workload, fleet.config.request
-            ):
-                await self._replan(name, Trigger.LOAD, seen)
+            fleet = self._fleets.get(name)
+            if fleet is None or fleet.state.last is None:
+                await self._replan(name, Trigger.INTERVAL)
+            elif _may_overload(fleet.state.last, change):
+                seen = await self._look(name)
+                if overloaded(fleet.state, seen.workload, fleet.config.request):
+                    await self._replan(name, Trigger.LOAD, seen)
 
     def _owns(self, fleet: str) -> bool:
         partitions = self._ingest.partitions
@@ -210,12 +206,14 @@ class Replan(Service):
         return True
 
 
-def _may_overload(state: ReplannerState, change: Stirred) -> bool:
+def _may_overload(last: Recommendation, change: Stirred) -> bool:
     """Whether the load can have risen: another mix of lengths, or more than was planned for.
 
     A look at all the sketches costs milliseconds, so it is not taken for every write.
     """
-    last = state.last
-    if last is None or last.evidence is None:
-        return change.slice_closed
-    return change.slice_closed or change.rate_per_s > last.evidence.planned_arrival_rate_per_s
+    planned = last.evidence
+    return (
+        change.slice_closed
+        or planned is None
+        or change.rate_per_s > planned.planned_arrival_rate_per_s
+    )

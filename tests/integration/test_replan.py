@@ -1,0 +1,189 @@
+"""Recommendations through Kafka, Faust and Redis: the same as without them, once, and at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from fleetopt.connectors.redis import RecommendationStore
+from fleetopt.connectors.wire import RequestBatch, encode_batch
+from fleetopt.planner.recommendation import Recommendation, Status
+from tests.integration.conftest import Kafka
+from tests.worker_process import DEADLINE_S, Place, place_on, send, stop, wait_for, worker
+
+FLEET_SETTINGS = {
+    "FLEETOPT_FLEET__PROFILE": "h100/qwen3-32b/tp2",
+    "FLEETOPT_FLEET__SLO_TTFT_P99": "300ms+0.2ms/token",
+}
+LIVE = {
+    **FLEET_SETTINGS,
+    "FLEETOPT_WINDOW__SLICE_S": "1",
+    "FLEETOPT_WINDOW__SLICES": "20",
+    "FLEETOPT_WINDOW__ALLOWED_LATENESS_S": "1",
+    "FLEETOPT_REPLAN__INTERVAL_S": "1",
+    "FLEETOPT_REPLAN__LOAD_CHECK_S": "0.3",
+    "FLEETOPT_REPLAN__STALE_AFTER_S": "3",
+}
+
+
+@pytest.fixture
+def place(kafka: Kafka, redis_url: str, topic: str) -> Place:
+    return place_on(kafka, redis_url, topic)
+
+
+async def _read(place: Place, fleet: str) -> Recommendation | None:
+    client = Redis.from_url(place.redis_url)
+    try:
+        return await RecommendationStore(client).read(fleet)
+    finally:
+        await client.aclose()
+
+
+def published(
+    place: Place, fleet: str, reached: Callable[[Recommendation], bool] = lambda _: True
+) -> Recommendation:
+    """Return the newest recommendation once it satisfies `reached`, or the last one read."""
+    deadline = time.monotonic() + DEADLINE_S
+    newest: Recommendation | None = None
+    while time.monotonic() < deadline:
+        newest = asyncio.run(_read(place, fleet))
+        if newest is not None and reached(newest):
+            return newest
+        time.sleep(0.1)
+    assert newest is not None, "no recommendation was published"
+    return newest
+
+
+def fleetopt(*arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "fleetopt", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_trace_gives_the_same_plan_with_services_and_without(
+    place: Place, fleet: str, shared_data: Path, tmp_path: Path
+) -> None:
+    trace = shared_data / "traces" / "azure_llm_2023_conv.csv"
+    requests = len(trace.read_text().splitlines()) - 1
+    environment = place.environment(**FLEET_SETTINGS, FLEETOPT_REPLAN__INTERVAL_S="2")
+    replay = ("replay", str(trace), "--fleet", fleet, "--speed", "max", "--output", "json")
+    lines = fleetopt(*replay, "--offline", **environment).splitlines()
+    offline = msgspec.json.decode(lines[-1], type=Recommendation)
+
+    sent = msgspec.json.decode(fleetopt(*replay, **environment), type=dict[str, Any])
+    assert sent["records_sent"] == requests
+    with worker(place, tmp_path / "log", **FLEET_SETTINGS) as process:
+        seen = wait_for(place, lambda seen: seen.total >= requests)
+        online = published(place, fleet, lambda it: it.evidence == offline.evidence)
+        assert stop(process) == 0
+
+    assert (seen.accepted, seen.total) == (requests, requests)
+    assert online.evidence == offline.evidence
+    assert online.lengths == offline.lengths
+    assert online.optimal == offline.optimal
+    assert online.optimal is not None
+    assert online.status is Status.OK
+
+
+def traffic(fleet: str, seconds: int, rate: int, prompt_tokens: int) -> list[tuple[str, bytes]]:
+    now = time.time()
+    return [
+        (
+            fleet,
+            encode_batch(
+                RequestBatch(
+                    v=1,
+                    fleet=fleet,
+                    ts=[now - seconds + second + row / rate for row in range(rate)],
+                    p=[prompt_tokens + row for row in range(rate)],
+                    o=[100] * rate,
+                )
+            ),
+        )
+        for second in range(seconds)
+    ]
+
+
+def test_load_over_its_limit_is_answered_before_the_interval(
+    place: Place, fleet: str, tmp_path: Path
+) -> None:
+    environment = {**LIVE, "FLEETOPT_REPLAN__INTERVAL_S": "1"}
+    with worker(place, tmp_path / "log", **environment) as process:
+        send(place, [*traffic(fleet, 10, 50, 500)])
+        first = published(place, fleet)
+        assert stop(process) == 0
+    with worker(
+        place, tmp_path / "log", **{**environment, "FLEETOPT_REPLAN__INTERVAL_S": "3600"}
+    ) as process:
+        resumed = published(place, fleet, lambda it: it.revision > first.revision)
+        send(place, [*traffic(fleet, 1, 2_000, 3_000)])
+        grown = published(place, fleet, lambda it: it.revision > resumed.revision)
+        assert stop(process) == 0
+    assert "load_crossed_limit" in grown.reasons
+    assert (grown.short_replicas or 0) > (resumed.short_replicas or 0)
+
+
+def test_silence_is_unknown_and_holds_the_plan(place: Place, fleet: str, tmp_path: Path) -> None:
+    with worker(place, tmp_path / "log", **LIVE) as process:
+        send(place, [*traffic(fleet, 10, 50, 500)])
+        planned = published(place, fleet, lambda it: it.status is Status.OK)
+        stale = published(place, fleet, lambda it: it.status is Status.STALE)
+        assert stop(process) == 0
+    assert stale.status is Status.STALE
+    assert stale.revision > planned.revision
+    assert (stale.short_replicas, stale.long_replicas) == (
+        planned.short_replicas,
+        planned.long_replicas,
+    )
+    assert [alert.kind.value for alert in stale.alerts] == ["traffic_unknown"]
+
+
+def test_two_workers_publish_one_chain_of_revisions(
+    place: Place, fleet: str, tmp_path: Path, redis_client: Any
+) -> None:
+    with (
+        worker(place, tmp_path / "a", **LIVE) as first,
+        worker(place, tmp_path / "b", **LIVE) as second,
+    ):
+        send(place, [*traffic(fleet, 10, 50, 500)])
+        reached = published(place, fleet, lambda it: it.revision >= 3)
+        assert stop(first) == 0
+        published(place, fleet, lambda it: it.revision >= reached.revision + 2)
+        assert stop(second) == 0
+    entries = redis_client.xrange(f"fleetopt:{{{fleet}}}:history")
+    revisions = [
+        msgspec.json.decode(fields[b"recommendation"], type=Recommendation).revision
+        for _, fields in entries
+    ]
+    assert revisions == list(range(1, len(revisions) + 1))
+
+
+def test_a_fleet_whose_settings_are_wrong_does_not_stop_the_others(
+    place: Place, fleet: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    wrong = unique("wrong")
+    configuration = tmp_path / "fleetopt.yaml"
+    configuration.write_text(f"fleets: {{{wrong}: {{profile: no/such/profile}}}}\n")
+    log = tmp_path / "log"
+    with worker(place, log, "--config", str(configuration), **LIVE) as process:
+        send(place, [*traffic(wrong, 5, 50, 500), *traffic(fleet, 5, 50, 500)])
+        assert published(place, fleet).status is Status.OK
+        assert stop(process) == 0
+    assert "no/such/profile" in log.read_text()
