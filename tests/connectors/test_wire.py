@@ -457,6 +457,11 @@ def test_rubbish_is_a_letter_a_reason_and_not_a_letter_a_row(encode: Encode) -> 
     assert rows_rejected(again) == decoded.rejected[0].rows
 
 
+def test_a_batch_of_unequal_columns_counts_for_its_longest() -> None:
+    decoded = decode_message(as_json(BATCH | {"p": [1]}))
+    assert (rows_accepted(decoded), rows_rejected(decoded)) == (0, 3)
+
+
 # Laws
 
 
