@@ -18,8 +18,9 @@ from fleetopt.planner.drift import (
     regret_ratio,
     resize,
 )
-from fleetopt.planner.fixed import Needed, needed_at, record_at
-from fleetopt.planner.outcome import Infeasible, Plan, PoolPlan
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.fixed import Best, Needed, best, needed_at, record_at
+from fleetopt.planner.outcome import Infeasible, Plan
 from fleetopt.planner.plan import plan, plan_pinned
 from fleetopt.planner.recommendation import (
     Drift,
@@ -100,13 +101,13 @@ class ReplanConfig:
 class Choice:
     """The plan to publish and how it came about.
 
-    `pinned` is the best plan at the boundary published until now, None where there is none;
+    `pinned` is the best fleet at the boundary published until now, None where there is none;
     `moved_from` that boundary where this choice leaves it, and `blocked` why it can't serve.
     """
 
     active: PlanRecord
     optimal: Plan
-    pinned: Plan | None
+    pinned: Best | None
     regret_ratio: float | None
     drift: Drift
     moved_from: int | None
@@ -127,27 +128,27 @@ def choose(
     before = None if last is None else last.active
     if last is None or before is None:
         return optimal if isinstance(optimal, Infeasible) else _first(optimal, evidence, config)
-    pinned = (
-        plan_pinned(workload, config.request, before.boundary_tokens)
-        if can_stay(before, config.request)
-        else None
-    )
-    if isinstance(pinned, Plan) and (
-        isinstance(optimal, Infeasible) or pinned.cost_usd_per_h < optimal.cost_usd_per_h
-    ):
-        optimal = pinned
+    may_stay = can_stay(before, config.request)
+    pinned = best(workload, config.request, before.boundary_tokens) if may_stay else None
     if isinstance(optimal, Infeasible):
+        # The pinned boundary is among the free ones, so it is infeasible too.
         return optimal
     if pinned is None:
-        return _move(before, optimal, None, None, evidence, PublishReason.CONFIGURATION_CHANGED)
-    if isinstance(pinned, Infeasible):
-        reason = PublishReason.PINNED_BOUNDARY_INFEASIBLE
-        return _move(before, optimal, pinned, None, evidence, reason)
+        if not may_stay:
+            return _move(before, optimal, evidence, PublishReason.CONFIGURATION_CHANGED)
+        why = plan_pinned(workload, config.request, before.boundary_tokens)
+        return _move(
+            before,
+            optimal,
+            evidence,
+            PublishReason.PINNED_BOUNDARY_INFEASIBLE,
+            blocked=why.message if isinstance(why, Infeasible) else None,
+        )
     regret = regret_ratio(pinned.cost_usd_per_h, optimal.cost_usd_per_h)
     lasting = min(regret, _regret_at_higher_load(before, regret, workload, config))
     drift = observe_regret(config.drift, last.drift, lasting, evidence)
     if is_confirmed(config.drift, drift):
-        return _move(before, optimal, pinned, regret, evidence, PublishReason.DRIFT_DETECTED)
+        return _move(before, optimal, evidence, PublishReason.DRIFT_DETECTED, pinned, regret)
     active = _stay(before, pinned, workload, config, may_shrink=may_shrink)
     return Choice(
         active=active,
@@ -178,10 +179,11 @@ def _first(optimal: Plan, evidence: Evidence, config: ReplanConfig) -> Choice:
 def _move(
     before: PlanRecord,
     optimal: Plan,
-    pinned: Plan | Infeasible | None,
-    regret: float | None,
     evidence: Evidence,
     reason: PublishReason,
+    pinned: Best | None = None,
+    regret: float | None = None,
+    blocked: str | None = None,
 ) -> Choice:
     active = plan_record(optimal)
     drift = Drift(
@@ -193,11 +195,11 @@ def _move(
     return Choice(
         active=active,
         optimal=optimal,
-        pinned=pinned if isinstance(pinned, Plan) else None,
+        pinned=pinned,
         regret_ratio=regret,
         drift=drift,
         moved_from=before.boundary_tokens,
-        blocked=pinned.message if isinstance(pinned, Infeasible) else None,
+        blocked=blocked,
         reasons=(reason, PublishReason.BOUNDARY_MOVED, *_changes(before, active)),
     )
 
@@ -209,16 +211,16 @@ def _regret_at_higher_load(
     if regret <= config.drift.max_regret:
         return regret
     higher = config.at_higher_load(workload)
-    pinned = plan_pinned(higher, config.request, before.boundary_tokens)
-    optimal = plan(higher, config.request)
-    if isinstance(pinned, Infeasible) or isinstance(optimal, Infeasible):
+    pinned = best(higher, config.request, before.boundary_tokens)
+    optimal = best(higher, config.request, None)
+    if pinned is None or optimal is None:
         return regret
     return regret_ratio(pinned.cost_usd_per_h, optimal.cost_usd_per_h)
 
 
 def _stay(
     before: PlanRecord,
-    pinned: Plan,
+    pinned: Best,
     workload: Workload,
     config: ReplanConfig,
     *,
@@ -227,8 +229,10 @@ def _stay(
     """The published fleet at its boundary, with the γ and the replicas that it should have."""
     boundary, request = before.boundary_tokens, config.request
     gamma, needed, higher = _gamma(before, pinned, workload, config)
-    short = _comparable(pinned.short, before.short, request)
-    long = _comparable(pinned.long, before.long, request)
+    # One pool is reported as short, but its contexts are long: it runs the long pool's engine.
+    short_engine = request.long_profile if before.long is None else request.short_profile
+    short = _comparable(before.short, short_engine, request)
+    long = _comparable(before.long, request.long_profile, request)
     if may_shrink and higher is not None:
         short = resize(short, needed.short_replicas, higher.short_replicas)
         long = resize(long, needed.long_replicas, higher.long_replicas)
@@ -238,46 +242,36 @@ def _stay(
 
 
 def _gamma(
-    before: PlanRecord, pinned: Plan, workload: Workload, config: ReplanConfig
+    before: PlanRecord, pinned: Best, workload: Workload, config: ReplanConfig
 ) -> tuple[float, Needed, Needed | None]:
     """γ, with what it needs now and at the upper end of the dead band.
 
     Another γ shifts load between the pools, and replicas take minutes to follow. So the
     published one stays until the best is cheaper by more than max_regret at both ends.
     """
-    boundary, request, higher = (
-        before.boundary_tokens,
-        config.request,
-        config.at_higher_load(workload),
-    )
-
-    def at(gamma: float) -> tuple[Needed | None, Needed | None]:
-        return (
-            needed_at(workload, request, boundary, gamma),
-            needed_at(higher, request, boundary, gamma),
-        )
-
-    best_now, best_higher = at(pinned.gamma)
-    best = best_now or Needed(pinned.short_replicas, pinned.long_replicas, pinned.cost_usd_per_h)
+    boundary, request = before.boundary_tokens, config.request
+    higher = config.at_higher_load(workload)
+    best_now, best_higher = pinned.needed, needed_at(higher, request, boundary, pinned.gamma)
     if before.gamma == pinned.gamma or before.gamma > request.gamma_max:
-        return pinned.gamma, best, best_higher
-    kept_now, kept_higher = at(before.gamma)
+        return pinned.gamma, best_now, best_higher
+    kept_now = needed_at(workload, request, boundary, before.gamma)
+    kept_higher = needed_at(higher, request, boundary, before.gamma)
     if kept_now is None:
-        return pinned.gamma, best, best_higher
-    gains = [kept_now.cost_usd_per_h / best.cost_usd_per_h - 1.0]
+        return pinned.gamma, best_now, best_higher
+    gains = [kept_now.cost_usd_per_h / best_now.cost_usd_per_h - 1.0]
     if kept_higher and best_higher:
         gains.append(kept_higher.cost_usd_per_h / best_higher.cost_usd_per_h - 1.0)
     if min(gains) > config.drift.max_regret:
-        return pinned.gamma, best, best_higher
+        return pinned.gamma, best_now, best_higher
     return before.gamma, kept_now, kept_higher
 
 
-def _comparable(now: PoolPlan | None, earlier: PoolRecord | None, request: PlanRequest) -> int:
-    """Replicas published for the same engine; 0 where the pool or its engine is another."""
-    if now is None or earlier is None or now.profile != earlier.profile:
+def _comparable(pool: PoolRecord | None, engine: EngineProfile, request: PlanRequest) -> int:
+    """Replicas published for the same engine; 0 where there is no such pool or engine."""
+    if pool is None or pool.profile != engine.name:
         return 0
     limit = request.max_replicas
-    return earlier.replicas if limit is None else min(earlier.replicas, limit)
+    return pool.replicas if limit is None else min(pool.replicas, limit)
 
 
 def _changes(before: PlanRecord, active: PlanRecord) -> tuple[PublishReason, ...]:
