@@ -195,7 +195,7 @@ def _decode_loose(value: bytes, batch: LooseBatch, codec: Codec, message: Decode
     found = lengths(batch)
     if len(found) > 1:
         detail = f"the batch's columns differ in length: {found}"
-        message.rejected.append(Rejected(Rejection.INVALID, detail, value, rows=found[-1]))
+        message.rejected.append(Rejected(Rejection.INVALID, detail, value))
         return
     columns, refused = judge(batch, codec)
     message.batches.append(Batch(batch.fleet, columns, batch.src, batch.seq, batch.until_s))

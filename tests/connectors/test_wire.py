@@ -457,9 +457,9 @@ def test_rubbish_is_a_letter_a_reason_and_not_a_letter_a_row(encode: Encode) -> 
     assert rows_rejected(again) == decoded.rejected[0].rows
 
 
-def test_a_batch_of_unequal_columns_counts_for_its_longest() -> None:
+def test_a_batch_whose_rows_can_not_be_told_counts_as_one() -> None:
     decoded = decode_message(as_json(BATCH | {"p": [1]}))
-    assert (rows_accepted(decoded), rows_rejected(decoded)) == (0, 3)
+    assert (rows_accepted(decoded), rows_rejected(decoded)) == (0, 1)
 
 
 # Laws

@@ -89,7 +89,8 @@ def test_merging_is_concatenation(lengths: list[list[int]]) -> None:
     assert merged.arrivals.tolist() == whole.arrivals.tolist()
     total = np.array([length for part in lengths for length in part])
     assert merged.measured_count == merged.arrival_count == len(total)
-    assert merged.total_tokens.mass() == len(total)
+    assert merged.total_tokens.mass() == merged.prompt_tokens.mass() == len(total)
+    assert merged.prompt_tokens.sum() == pytest.approx(float((total // 2).sum()))
     for fraction in FRACTIONS:
         found = merged.quantile(fraction)
         assert found is not None
