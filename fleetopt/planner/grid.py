@@ -7,6 +7,7 @@ r − 1 are short. Row 0 has no boundary: its long pool is the one pool that ser
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import Pools
 from fleetopt.planner.request import PlanRequest
-from fleetopt.planner.service import CONTEXT_SQ, WORK, load, slots, work
+from fleetopt.planner.service import CONTEXT_SQ, REQUESTS, WORK, load, slots, work
 from fleetopt.planner.ttft import PromptMix
 from fleetopt.planner.workload import Workload
 
@@ -28,6 +29,9 @@ __all__ = ["ONE_POOL", "Array", "Grid", "Index", "PoolGrid", "build"]
 
 ONE_POOL = 0
 """The cell (0, 0)."""
+
+_ROUNDING: Final = 1e-12
+"""A smaller share of the requests than this is what is left of none after subtraction."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
     long_work = -work(moved, np.zeros(1), request.long_profile)
     long_work[CONTEXT_SQ] = -moved_context_sq
     long_work += (per_bin.sum(axis=1, keepdims=True) - _below(per_bin))[:, None]
+    rest = np.maximum(long_work, 0.0) * (long_work[REQUESTS] > _ROUNDING * moments[0].sum())
     context = np.full(1, float(request.long_context_tokens))
     return Grid(
         request=request,
@@ -133,7 +138,7 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
         movable=movable[0],
         moved=moved.reshape(MOMENTS, -1),
         short=_pool_grid(short_work, boundaries, request.short_profile, request),
-        long=_pool_grid(np.maximum(long_work, 0.0), context, request.long_profile, request),
+        long=_pool_grid(rest, context, request.long_profile, request),
     )
 
 

@@ -229,7 +229,7 @@ def _slot_queue(
     shape = np.clip(shape / peakedness, _SMALLEST_SHAPE, _LARGEST_SHAPE)
     delay = _delay(places, mean, shape, servers / np.maximum(free, 1e-9))
     iterations = np.maximum(per_s[ITERATIONS], 1e-300)
-    residual = 0.5 * per_s[ITERATIONS_SQ] / iterations**2 * throughput
+    residual = 0.5 * per_s[ITERATIONS_SQ] / iterations * (throughput / iterations)
     scale = peakedness * residual / np.maximum(free, 1e-9)
     stable = free > 0.0
     return np.where(stable, delay, 1.0), np.where(stable, scale, UNSTABLE_S)
@@ -248,4 +248,4 @@ def _delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
     if (exponent < _NEGLIGIBLE_EXPONENT).all():
         return np.zeros_like(places)
     full = np.exp(np.minimum(exponent, 0.0)) * waiting
-    return np.asarray(full / (full + betainc(shape, places, 1.0 - odds)))
+    return np.asarray(full / np.maximum(full + betainc(shape, places, 1.0 - odds), 1e-300))

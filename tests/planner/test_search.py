@@ -1,0 +1,162 @@
+"""Best-first search against looking at every cell one by one; the grid against its requests."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.typing import NDArray
+
+from fleetopt.planner.band import KEPT_PROMPT_SHARE
+from fleetopt.planner.grid import ONE_POOL, Grid, build
+from fleetopt.planner.pool import least_replicas, size, violation_share
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.search import cheapest
+from fleetopt.planner.service import ITERATIONS, PROMPT, PROMPT_SQ, REQUESTS
+from fleetopt.planner.workload import Workload
+from tests.planner.examples import (
+    H100,
+    Tokens,
+    chat,
+    lognormal,
+    request_for,
+    requests,
+    workloads,
+)
+
+
+def fewest(grid: Grid, cell: int, name: str) -> float:
+    """Replicas of one pool, counted up from one; infinite beyond 300."""
+    pools = getattr(grid, f"{name}_pools")(np.array([cell]))
+    request = grid.request
+    for count in range(1, 301):
+        replicas = np.array([float(count)])
+        if replicas[0] < least_replicas(pools.load, request)[0]:
+            continue
+        over = violation_share(pools, replicas, request, grid.dispersion, request.slo_ttft_p99)
+        if over[0] <= 0.01:
+            return float(count)
+    return np.inf
+
+
+def brute_force_usd(grid: Grid) -> float:
+    """The lowest cost over all cells."""
+    request = grid.request
+    short_usd = request.short_profile.price_usd_per_replica_h
+    long_usd = request.long_profile.price_usd_per_replica_h
+    best = fewest(grid, ONE_POOL, "long") * long_usd
+    for cell in grid.cells.tolist():
+        penalty = grid.moved[0, cell] * request.compression_penalty_usd * 3_600
+        cost = (
+            fewest(grid, cell, "long") * long_usd
+            + fewest(grid, cell, "short") * short_usd
+            + penalty
+        )
+        best = min(best, float(cost))
+    return best
+
+
+@pytest.mark.parametrize("target", ["60s", "700ms", "250ms+0.1ms/token"])
+@pytest.mark.parametrize("rate_per_s", [2.0, 30.0])
+def test_best_first_finds_what_brute_force_finds(target: str, rate_per_s: float) -> None:
+    request = request_for(H100, target, long_context_tokens=4_096, gamma_max=1.5)
+    prompt, completion = chat(3_000)
+    kept = prompt + completion <= 4_096
+    grid = build(Workload.from_requests(prompt[kept], completion[kept], rate_per_s), request)
+    found = cheapest(grid, np.append(ONE_POOL, grid.cells))
+    assert found is not None
+    assert found.cost_usd_per_h == pytest.approx(brute_force_usd(grid))
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads(), requests())
+def test_more_replicas_never_violate_more(workload: Workload, request: PlanRequest) -> None:
+    grid = build(workload, request)
+    pools = grid.long_pools(np.array([ONE_POOL]))
+    floor = least_replicas(pools.load, request)
+    if not np.isfinite(floor[0]):
+        return
+    shares = [
+        float(violation_share(pools, floor * k, request, 1.0, request.slo_ttft_p99)[0])
+        for k in (1.0, 1.5, 2.0, 4.0, 16.0)
+    ]
+    assert all(0.0 <= share <= 1.0 for share in shares)
+    assert all(a >= b - 1e-9 for a, b in pairwise(shares))
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads(), requests())
+def test_no_request_is_lost_or_counted_twice(workload: Workload, request: PlanRequest) -> None:
+    grid = build(workload, request)
+    served = grid.moments[0].sum()
+    total = grid.short.per_s[REQUESTS] + grid.long.per_s[REQUESTS]
+    assert np.allclose(total[grid.cells], served, rtol=1e-9)
+    assert served == pytest.approx(
+        workload.arrival_rate_per_s * (1.0 - grid.unservable_share), rel=1e-9
+    )
+    for cells in np.array_split(grid.cells, 20):
+        shorts, longs = grid.short_pools(cells), grid.long_pools(cells)
+        for pools in (shorts, longs):
+            busy = pools.per_s[REQUESTS] > served * 1e-9
+            mean = (pools.mix.share * pools.mix.tokens).sum(axis=1)
+            expected = pools.per_s[PROMPT] / np.maximum(pools.per_s[REQUESTS], 1e-300)
+            # two points per bin keep the mean; where the lower one would be negative it is 0,
+            # and prompts are taken to be longer than they are
+            assert (mean[busy] >= expected[busy] * (1 - 1e-6)).all()
+
+
+def compress_each(
+    traffic: tuple[Tokens, Tokens], boundary: int, top: int
+) -> tuple[Tokens, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Prompts after compression request by request, who was compressed, and who is short."""
+    prompt, completion = traffic
+    length = prompt + completion
+    room = completion <= boundary * (1.0 - KEPT_PROMPT_SHARE)
+    moved = (length > boundary) & (length <= top) & room
+    return np.where(moved, boundary - completion, prompt), moved, moved | (length <= boundary)
+
+
+BANDS = [(1_024, 8), (2_048, 4), (2_048, 8), (724, 5)]
+
+
+@pytest.mark.parametrize(("boundary", "step"), BANDS)
+def test_compressed_work_agrees_with_each_request_compressed(boundary: int, step: int) -> None:
+    traffic = lognormal(4, 20_000, (900.0, 100.0), (0.8, 0.3), 16_384)
+    request = request_for(H100, compressible_share=1.0)
+    grid = build(Workload.from_requests(*traffic, 1_000.0), request)
+    row = grid.row_of(boundary)
+    cell = step * grid.rows + row
+    i, moved, short = compress_each(traffic, boundary, int(grid.boundaries[row + step]))
+    rate = 1_000.0 / i.size
+    assert grid.moved[0, cell] == pytest.approx(moved.sum() * rate, rel=0.01)
+    for pool, chosen in ((grid.short, short), (grid.long, ~short)):
+        exact = {
+            REQUESTS: chosen.sum(),
+            ITERATIONS: (i[chosen] / 2048 + 0.5 + traffic[1][chosen]).sum(),
+            PROMPT: i[chosen].sum(),
+            PROMPT_SQ: (i[chosen].astype(float) ** 2).sum(),
+        }
+        for feature, expected in exact.items():
+            assert pool.per_s[feature, cell] == pytest.approx(expected * rate, rel=0.01)
+
+
+@pytest.mark.parametrize(("boundary", "step"), BANDS)
+def test_widely_spread_outputs_compress_less_than_possible_never_more(
+    boundary: int, step: int
+) -> None:
+    traffic = chat()
+    request = request_for(H100, compressible_share=1.0)
+    grid = build(Workload.from_requests(*traffic, 1_000.0), request)
+    row = grid.row_of(boundary)
+    _, moved, _ = compress_each(traffic, boundary, int(grid.boundaries[row + step]))
+    possible = moved.sum() / moved.size * 1_000.0
+    assert 0.85 * possible <= grid.moved[0, step * grid.rows + row] <= possible
+
+
+def test_sizes_are_limited_by_what_is_asked() -> None:
+    prompt, completion = chat(2_000)
+    workload = Workload.from_requests(prompt, completion, 100.0)
+    grid = build(workload, request_for(H100, min_replicas=40))
+    assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, 1.0)[0] == 40
+    grid = build(workload, request_for(H100, max_replicas=3))
+    assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, 1.0)[0] == np.inf

@@ -1,0 +1,107 @@
+"""Work, slots and load against request-level sums."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed, fitting_share
+from fleetopt.planner.grid import ONE_POOL, build
+from fleetopt.planner.request import Admission
+from fleetopt.planner.service import CONTEXT_SQ, load, slots, work
+from fleetopt.planner.workload import Workload
+from tests.planner.examples import H100, PAPER, chat, request_for
+
+
+def sums(prompt: np.ndarray, completion: np.ndarray) -> np.ndarray:
+    """Moments of one group of requests."""
+    i, o = prompt.astype(float), completion.astype(float)
+    return np.array([i.size, i.sum(), o.sum(), (i * i).sum(), (i * o).sum(), (o * o).sum()])
+
+
+def test_work_is_the_sum_over_requests() -> None:
+    i, o = (tokens.astype(float) for tokens in chat(500))
+    iterations = i / 2048 + 0.5 + o
+    context = (i / 2048 + 0.5) * i / 2 + o * (i + o / 2)
+    expected = [500.0, iterations.sum(), (iterations**2).sum(), context.sum()]
+    got = work(sums(i, o), np.asarray(1.0), H100)
+    assert got[:4] == pytest.approx(expected)
+    assert got[5:] == pytest.approx([i.sum(), (i * i).sum()])
+
+
+@given(st.integers(0, 30_000), st.integers(1, 3_000))
+def test_squared_context_is_bounded_from_above_and_not_by_much(i: int, o: int) -> None:
+    got = work(sums(np.array([i]), np.array([o])), np.asarray(float(i + o)), H100)[CONTEXT_SQ]
+    exact = (i / 2048 + 0.5) * i * i / 3 + ((i + o) ** 3 - i**3) / 3
+    assert exact * (1 - 1e-9) <= got <= 1.2 * exact + 1.0
+
+
+def test_reserved_slots_are_the_papers() -> None:
+    request = request_for(PAPER, admission=Admission.RESERVED)
+    per_s = np.ones((7, 3))
+    contexts = np.array([8_192.0, 65_536.0, 1_536.0])
+    assert slots(per_s, contexts, PAPER, request).tolist() == [128.0, 16.0, 682.0]
+
+
+def test_statistical_slots_keep_the_risk_of_preemption() -> None:
+    i, o = chat(4_000)
+    request = request_for(H100)
+    grid = build(Workload.from_requests(i, o, 100.0), request)
+    n = int(grid.long.slot_count[ONE_POOL])
+    rng = np.random.default_rng(3)
+    weight = (i / 2048 + 0.5 + o) / (i / 2048 + 0.5 + o).sum()
+    picked = rng.choice(i.size, (5_000, n), p=weight)
+    context = i[picked] + rng.random(picked.shape) * o[picked]
+    over = (context.sum(axis=1) > H100.kv_capacity_tokens).mean()
+    assert n > 10 * H100.slots_reserved(32_768)
+    assert over <= request.preemption_probability * 2
+    assert n * context.mean() > 0.6 * H100.kv_capacity_tokens
+
+
+@given(st.floats(1e-6, 0.4))
+def test_statistical_slots_are_never_below_reserved(probability: float) -> None:
+    i, o = np.full(10, 32_000), np.full(10, 700)
+    request = request_for(H100, preemption_probability=probability)
+    per_s = work(sums(i, o), np.asarray(32_700.0), H100)
+    got = float(slots(per_s, np.asarray(32_768.0), H100, request))
+    assert got >= H100.slots_reserved(32_768)
+
+
+def test_an_engine_that_holds_no_context_has_no_slots_and_infinite_load() -> None:
+    request = request_for(H100)
+    per_s = np.ones(7)
+    none = slots(per_s, np.asarray(400_000.0), H100, request)
+    assert none == 0.0
+    assert load(per_s, none, H100) == np.inf
+
+
+def test_load_counts_every_term_of_an_iteration() -> None:
+    i, o = np.array([8_192]), np.array([100])
+    got = float(load(work(sums(i, o), np.asarray(8_292.0), H100), np.asarray(10.0), H100))
+    iterations, context = 8_192 / 2048 + 0.5 + 100, 4.5 * 4_096 + 100 * (8_192 + 50)
+    expected = (
+        (H100.base_iteration_s / 10 + H100.per_sequence_s) * iterations
+        + H100.per_context_token_s * context
+        + H100.prefill_token_s * 8_192
+        + H100.prefill_token_context_s / 2 * 8_192**2
+    )
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
+@given(st.lists(st.integers(0, 4_000), min_size=1, max_size=40), st.sampled_from([4_096, 9_741]))
+def test_compressed_requests_arrive_with_what_is_left_of_b(outputs: list[int], b: int) -> None:
+    o = np.array(outputs)
+    before, after = sums(np.full(o.size, 12_000), o), sums(b - o, o)
+    assert compressed(before, np.asarray(float(b))) == pytest.approx(after)
+
+
+@given(st.lists(st.integers(0, 9_000), min_size=1, max_size=60), st.sampled_from([256, 4_096]))
+def test_the_fitting_share_never_promises_too_much(outputs: list[int], b: int) -> None:
+    o = np.array(outputs, dtype=float)
+    share = float(fitting_share(o.mean(), o.var(), np.asarray(float(b))))
+    assert 0.0 <= share <= (o <= b * (1 - KEPT_PROMPT_SHARE)).mean() + 1e-9
+
+
+def test_all_fit_where_outputs_are_short_and_alike() -> None:
+    share = fitting_share(np.asarray(100.0), np.asarray(0.0), np.asarray(4_096.0))
+    assert float(share) == 1.0

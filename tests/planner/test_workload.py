@@ -1,0 +1,193 @@
+"""Bins, moments, arrivals and workloads: exact under merging, refused when out of range."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetopt.errors import InputError
+from fleetopt.planner.bins import BINS, EDGES_TOKENS, OVERFLOW_BIN, bin_of, nearest_edges
+from fleetopt.planner.workload import ArrivalStatistics, Compressibility, TokenMoments, Workload
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 200_000), st.integers(0, 20_000), st.sampled_from(Compressibility)),
+    max_size=50,
+)
+
+
+def moments_of(rows: list[tuple[int, int, Compressibility]]) -> TokenMoments:
+    """Moments of rows of (prompt, completion, class)."""
+    return TokenMoments.from_requests(
+        [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+    )
+
+
+def test_edges_are_eight_an_octave_from_64_to_a_mebitoken() -> None:
+    assert BINS == 114
+    assert EDGES_TOKENS[[0, 8, 72, 80, 112]].tolist() == [64, 128, 32_768, 65_536, 1_048_576]
+    assert (np.diff(EDGES_TOKENS) > 0).all()
+
+
+def test_a_bin_holds_its_upper_edge() -> None:
+    lengths = np.array([0, 64, 65, 69, 70, 65_536, 65_537, 1_048_576, 1_048_577])
+    assert EDGES_TOKENS[1] == 69
+    assert bin_of(lengths).tolist() == [0, 0, 1, 1, 2, 80, 81, 112, OVERFLOW_BIN]
+
+
+def test_nearest_edges_are_the_edge_itself_or_both_neighbours() -> None:
+    assert nearest_edges(8_192) == (8_192,)
+    assert nearest_edges(8_200) == (8_192, 8_933)
+    assert nearest_edges(1) == (64,)
+
+
+@given(ROWS)
+def test_moments_are_the_sums_over_the_requests(
+    rows: list[tuple[int, int, Compressibility]],
+) -> None:
+    expected = np.zeros((3, BINS, 6))
+    for i, o, kind in rows:
+        cell = int(np.searchsorted(EDGES_TOKENS, i + o))
+        expected[kind, cell] += [1, i, o, i * i, i * o, o * o]
+    assert np.array_equal(moments_of(rows).values, expected)
+
+
+@given(ROWS, ROWS, ROWS)
+def test_merging_is_exact_in_any_order(
+    a: list[tuple[int, int, Compressibility]],
+    b: list[tuple[int, int, Compressibility]],
+    c: list[tuple[int, int, Compressibility]],
+) -> None:
+    x, y, z = moments_of(a), moments_of(b), moments_of(c)
+    assert (x + y) + z == x + (y + z) == z + (y + x) == moments_of(a + b + c)
+    assert x + TokenMoments.zero() == x
+    assert TokenMoments.merge([x, y, z]) == x + y + z
+    assert (x + y).count == len(a) + len(b)
+
+
+def test_a_log_without_categories_is_of_unknown_compressibility() -> None:
+    moments = TokenMoments.from_requests([100, 200], [1, 2])
+    assert moments.values[Compressibility.UNKNOWN, :, 0].sum() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion"),
+    [
+        ([1, 2], [1]),
+        ([-1], [1]),
+        ([1.5], [1]),
+        ([float("nan")], [1]),
+        ([float("inf")], [1]),
+        ([2**31], [1]),
+        ([[1]], [[1]]),
+        (["many"], [1]),
+    ],
+)
+def test_requests_that_are_no_token_counts_are_refused(
+    prompt: list[float], completion: list[float]
+) -> None:
+    with pytest.raises(InputError):
+        TokenMoments.from_requests(prompt, completion)
+
+
+def test_moments_of_a_wrong_shape_or_sign_are_refused() -> None:
+    with pytest.raises(InputError, match="shape"):
+        TokenMoments(np.zeros((2, BINS, 6)))
+    for value in (-1.0, np.nan, np.inf):
+        with pytest.raises(InputError, match="non-finite"):
+            TokenMoments(np.full((3, BINS, 6), value))
+    with pytest.raises(InputError, match="class"):
+        TokenMoments.from_requests([1], [1], [3])
+
+
+def test_the_planned_rate_is_never_the_plain_mean_of_uneven_traffic() -> None:
+    counts = [60, 60, 60, 60, 60, 60, 60, 60, 600, 60]
+    arrivals = ArrivalStatistics.from_counts(counts, 60.0)
+    assert arrivals.mean_per_s == pytest.approx(1.9)
+    assert arrivals.planned_per_s == arrivals.peak_per_s == 10.0
+    early = ArrivalStatistics.from_counts([600] + [60] * 99, 60.0)
+    assert early.peak_per_s == 10.0
+    assert early.planned_per_s == pytest.approx(1.09)
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=90))
+def test_the_planned_rate_lies_between_mean_and_peak(counts: list[int]) -> None:
+    arrivals = ArrivalStatistics.from_counts(counts, 10.0)
+    assert arrivals.mean_per_s <= arrivals.planned_per_s + 1e-9
+    assert arrivals.planned_per_s <= arrivals.peak_per_s + 1e-9
+    assert arrivals.duration_s == 10.0 * len(counts)
+
+
+def test_dispersion_tells_bursts_from_poisson() -> None:
+    rng = np.random.default_rng(5)
+    poisson = rng.poisson(10.0, 3_600)
+    bursts = rng.poisson(np.repeat(rng.gamma(0.5, 20.0, 360), 10))
+    slices = [36_000]
+    calm = ArrivalStatistics.from_counts(slices, 3_600.0, poisson).dispersion
+    wild = ArrivalStatistics.from_counts(slices, 3_600.0, bursts).dispersion
+    assert 1.0 <= calm < 1.3
+    assert wild > 50.0
+    assert ArrivalStatistics.from_counts(slices, 3_600.0).dispersion == 1.0
+
+
+@pytest.mark.parametrize(
+    ("counts", "slice_s"),
+    [([], 60.0), ([1], 0.0), ([1], float("nan")), ([-1], 60.0), ([float("nan")], 60.0)],
+)
+def test_wrong_counts_are_refused(counts: list[float], slice_s: float) -> None:
+    with pytest.raises(InputError):
+        ArrivalStatistics.from_counts(counts, slice_s)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_is_not_positive_is_refused(rate: float) -> None:
+    with pytest.raises(InputError, match="arrival_rate_per_s"):
+        Workload.from_requests([10], [10], rate)
+
+
+def test_no_requests_at_no_rate_are_a_workload() -> None:
+    assert Workload(TokenMoments.zero(), 0.0).moments.count == 0.0
+
+
+def test_scaling_keeps_the_lengths() -> None:
+    workload = Workload.from_requests([10, 20], [1, 2], 5.0, dispersion=3.0)
+    faster = workload.scaled_to(50.0)
+    assert faster.arrival_rate_per_s == 50.0
+    assert (faster.moments, faster.dispersion) == (workload.moments, 3.0)
+
+
+def test_a_cdf_has_the_moments_of_requests_drawn_from_it() -> None:
+    points = [(64, 0.1), (1_000, 0.5), (1_001, 0.5), (5_000, 0.9), (30_000, 1.0)]
+    exact = Workload.from_cdf(points, 0.25, 1.0).moments.values.sum(axis=0)
+    u = (np.arange(2_000_000) + 0.5) / 2_000_000
+    tokens, shares = zip(*[(0, 0.0), *points], strict=True)
+    length = np.interp(u, shares, tokens)
+    cell = np.searchsorted(EDGES_TOKENS, length)
+    i, o = 0.75 * length, 0.25 * length
+    for column, value in enumerate((np.ones_like(u), i, o, i * i, i * o, o * o)):
+        drawn = np.bincount(cell, value, BINS) / u.size
+        assert np.allclose(exact[:, column], drawn, rtol=1e-3, atol=drawn.max() * 1e-5)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(100, 0.5)],
+        [(200, 0.5), (100, 1.0)],
+        [(100, 0.5), (100, 1.0)],
+        [(100, 0.9), (200, 0.5), (300, 1.0)],
+        [(100, 0.5), (200, 1.5)],
+        [(0, 0.5), (200, 1.0)],
+        [(100, float("nan")), (200, 1.0)],
+        [(100,)],
+    ],
+)
+def test_points_that_are_no_cdf_are_refused(points: list[tuple[float, float]]) -> None:
+    with pytest.raises(InputError, match="CDF"):
+        Workload.from_cdf(points, 0.2, 1.0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_an_output_share_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(InputError, match="output_share"):
+        Workload.from_cdf([(100, 1.0)], share, 1.0)
