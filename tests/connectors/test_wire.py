@@ -112,6 +112,16 @@ def test_null_cells_of_optional_columns_are_unknown(encode: Encode) -> None:
     assert columns.measured.tolist() == [True, False, True]
 
 
+def test_a_row_beside_a_damaged_one_keeps_what_it_says() -> None:
+    fields = BATCH | {"p": [0, 200, -1], "o": [0, 20, 30], "c": [1, 0, 2], "q": [50, 250, 300]}
+    for unknown, measured in ([0, 0, 0], [False, True]), ([0, 1, 0], [False, False]):
+        (batch,) = decode_message(as_json(fields | {"s": unknown})).batches
+        assert batch.columns.measured.tolist() == measured
+        assert batch.columns.prompt_tokens.tolist() == [50, 250]
+        assert batch.columns.completion_tokens.tolist() == [0, 20]
+        assert batch.columns.compressibility.tolist() == [1, 0]
+
+
 @FORMATS
 def test_a_heartbeat(encode: Encode) -> None:
     decoded = decode_message(encode({"v": 1, "fleet": "f", "until_s": ARRIVAL_S}))

@@ -7,8 +7,11 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fleetopt.connectors.sketch_store import StoredCover
 from fleetopt.connectors.wire import Rejection
+from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline import window as window_module
 from fleetopt.pipeline.fold import DeadLetter, fold
 from fleetopt.pipeline.window import FleetMeta, PartitionWindows, WindowConfig
@@ -88,6 +91,44 @@ def test_what_is_covered_already_is_passed_over(log: list[LogMessage]) -> None:
         name: fleet.meta for name, fleet in windows.fleets.items()
     }
     assert again.rejected == windows.rejected
+
+
+extremes = st.one_of(
+    st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=3), st.none(), st.booleans()
+)
+
+
+@given(
+    values=st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            st.builds(
+                lambda name, cell, each: as_msgpack(each | {name: cell}),
+                st.sampled_from(["fleet", "arrival_s", "prompt_tokens", "src", "seq", "until_s"]),
+                extremes,
+                st.sampled_from([record(1.0), batch([1.0, 2.0], src="a", seq=1)]),
+            ),
+            st.builds(
+                lambda name, cell: as_msgpack(batch([1.0, 2.0]) | {name: [cell, 1]}),
+                st.sampled_from(["ts", "p", "o", "c", "q", "s"]),
+                extremes,
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_is_in_the_log_the_state_can_be_stored(values: list[bytes]) -> None:
+    windows = folded(*values)
+    assert windows.position == len(values)
+    cover = StoredCover(
+        windows.position,
+        checkpoint.sources_bytes(windows),
+        checkpoint.rejected_bytes(windows),
+        {name: change.meta for name, change in checkpoint.changes(windows).items()},
+    )
+    restored = checkpoint.restore(CONFIG, cover, {})
+    assert restored.rejected == windows.rejected
+    assert restored.fleets.keys() == windows.fleets.keys()
 
 
 @pytest.mark.parametrize("encode", [as_json, as_msgpack])
