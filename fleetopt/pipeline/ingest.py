@@ -40,8 +40,8 @@ EPOCH_CHECK_S: Final = 1.0
 COMMIT_S: Final = 1.0
 STALL_S: Final = 30.0
 MAX_BACKOFF_S: Final = 10.0
-MAX_MESSAGES: Final = 10_000
-"""Messages folded between two turns of the event loop."""
+MAX_MESSAGES: Final = 1_000
+"""Messages folded between two turns of the event loop: 0.15 s of work if they are full batches."""
 
 _TRY_AGAIN: Final = (*UNREACHABLE, OutOfMemoryError, ReadOnlyError)
 
