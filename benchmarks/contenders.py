@@ -80,7 +80,7 @@ async def _getmany(task: Task) -> None:
         tell(STARTED)
         records = 0
         while records < task.records:
-            fetched = await consumer.getmany(timeout_ms=250, max_records=10_000)
+            fetched = await consumer.getmany(timeout_ms=250, max_records=1_000)
             for messages in fetched.values():
                 for message in messages:
                     records += count(message.value)

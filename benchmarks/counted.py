@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from redis.asyncio import Redis
 
-from benchmarks.load import FLEETS, PARTITIONS, Load
+from benchmarks.load import PARTITIONS, Load
 from fleetopt.connectors.sketch_store import SketchStore
 from fleetopt.pipeline.checkpoint import decode_meta, decode_rejected
 from fleetopt.pipeline.sketch import Sketch
@@ -51,7 +51,7 @@ def check_counts(redis_url: str, load: Load) -> None:
 
     async def check() -> None:
         async with Redis.from_url(redis_url) as client:
-            found = await _found(_store(client, load))
+            found = await _found(_store(client, load), load.fleets)
         wanted = dict.fromkeys(found, 0) | dict.fromkeys(
             ("accepted", "sketched arrivals", "sketched tokens", "digested"), load.records
         )
@@ -61,7 +61,7 @@ def check_counts(redis_url: str, load: Load) -> None:
     asyncio.run(check())
 
 
-async def _found(store: SketchStore) -> dict[str, int]:
+async def _found(store: SketchStore, fleets: tuple[str, ...]) -> dict[str, int]:
     found = dict.fromkeys(
         (
             "accepted",
@@ -79,7 +79,7 @@ async def _found(store: SketchStore) -> dict[str, int]:
         cover = await store.load(partition)
         if cover is not None:
             found["refused"] += sum(decode_rejected(cover.rejected).values())
-    for fleet in FLEETS:
+    for fleet in fleets:
         for stored, slices in await store.load_fleet(fleet, PARTITIONS):
             meta = decode_meta(stored)
             found["accepted"] += meta.accepted

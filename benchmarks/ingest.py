@@ -30,17 +30,21 @@ RUN_TIMEOUT_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """How much is measured, in records by case; a case of 0 records is left out."""
 
     batch_records: int
+    many_fleets_records: int
+    """In batches, of 1,000 fleets."""
     single_records: int
     agent_single_records: int
     """The Faust agent takes a message at a time, so its share of single records is smaller."""
     rounds: int
 
 
-FULL: Final = Sizes(4_000_000, 300_000, 40_000, rounds=5)
-QUICK: Final = Sizes(1_000_000, 80_000, 10_000, rounds=1)
+FULL: Final = Sizes(4_000_000, 2_000_000, 300_000, 40_000, rounds=3)
+QUICK: Final = Sizes(1_000_000, 500_000, 80_000, 10_000, rounds=1)
+FLEETS: Final = 8
+MANY_FLEETS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Comparison:
 
     broker: str
     shape: MessageShape
+    fleets: int
     bytes_per_record: float
     runs: dict[str, list[Run]]
 
@@ -86,29 +91,34 @@ def compare(
     sizes: Sizes,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Comparison]:
-    """Measure both message shapes; `redis_url` is emptied between rounds, so it must be ours."""
-    name = f"bench.{uuid.uuid4().hex[:8]}"
+    """Measure every case; `redis_url` is emptied between rounds, so it must be ours."""
+    cases = (
+        (MessageShape.BATCH, FLEETS, sizes.batch_records),
+        (MessageShape.BATCH, MANY_FLEETS, sizes.many_fleets_records),
+        (MessageShape.RECORD, FLEETS, sizes.single_records),
+    )
     comparisons = []
-    for shape in MessageShape:
-        is_batch = shape is MessageShape.BATCH
-        records = sizes.batch_records if is_batch else sizes.single_records
-        say(f"{broker}: filling a topic with {records:,} records ({shape.value})")
-        load = lay(bootstrap_servers, f"{name}.{shape.value}", shape, records)
+    for shape, fleets, records in cases:
+        if not records:
+            continue
+        case = f"{broker}, {shape.value}, {fleets} fleets"
+        topic = f"bench.{uuid.uuid4().hex[:8]}"
+        say(f"{case}: filling a topic with {records:,} records")
+        load = lay(bootstrap_servers, topic, shape, records, fleets)
         loads = dict.fromkeys(CONTENDERS, load)
-        if not is_batch:
-            loads["agent"] = lay(
-                bootstrap_servers, f"{name}.agent", shape, sizes.agent_single_records
-            )
+        if shape is MessageShape.RECORD:
+            share = sizes.agent_single_records
+            loads["agent"] = lay(bootstrap_servers, f"{topic}.agent", shape, share, fleets)
         runs: dict[str, list[Run]] = {contender: [] for contender in CONTENDERS}
         for number in range(sizes.rounds):
             for contender in CONTENDERS:
                 run = measure(contender, bootstrap_servers, redis_url, loads[contender])
                 runs[contender].append(run)
                 say(
-                    f"{broker}: {shape.value} round {number + 1} of {sizes.rounds}, {contender}: "
+                    f"{case}: round {number + 1} of {sizes.rounds}, {contender}: "
                     f"{run.per_cpu_s:,.0f} records a CPU-second"
                 )
-        comparisons.append(Comparison(broker, shape, load.value_bytes / load.records, runs))
+        comparisons.append(Comparison(broker, shape, fleets, load.value_bytes / load.records, runs))
     return comparisons
 
 

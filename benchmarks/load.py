@@ -24,9 +24,8 @@ from fleetopt.connectors.wire import COLUMNS_VERSION, RequestBatch, RequestLog, 
 from fleetopt.pipeline.generator import MIXES, Archetype, draw
 
 PARTITIONS: Final = 8
-FLEETS: Final = tuple(f"bench-{number}" for number in range(8))
-RATE_PER_S: Final = 1_000.0
-"""Arrivals of one fleet; sets how many slices the records span."""
+RATE_PER_S: Final = 8_000.0
+"""Arrivals of all fleets together; sets how many slices the records span."""
 
 _RETENTION_S: Final = 86_400.0
 _MIX: Final = Archetype.DISPERSED
@@ -38,6 +37,7 @@ class Load:
 
     topic: str
     epoch: str
+    fleets: tuple[str, ...]
     shape: MessageShape
     records: int
     messages: int
@@ -48,14 +48,25 @@ class Load:
 
 
 def lay(
-    bootstrap_servers: str, topic: str, shape: MessageShape, records: int, seed: int = 1
+    bootstrap_servers: str,
+    topic: str,
+    shape: MessageShape,
+    records: int,
+    fleets: int = 8,
+    seed: int = 1,
 ) -> Load:
     """Make the topic and fill it; returns when the broker has acknowledged every message."""
-    return asyncio.run(_lay(bootstrap_servers, topic, shape, records, seed))
+    names = tuple(f"bench-{number}" for number in range(fleets))
+    messages = _messages(shape, records, names, seed)
+    return asyncio.run(_lay(bootstrap_servers, topic, shape, names, messages))
 
 
 async def _lay(
-    bootstrap_servers: str, topic: str, shape: MessageShape, records: int, seed: int
+    bootstrap_servers: str,
+    topic: str,
+    shape: MessageShape,
+    fleets: tuple[str, ...],
+    messages: Iterator[tuple[str, bytes, int]],
 ) -> Load:
     state = await ensure_topic(bootstrap_servers, topic, PARTITIONS, _RETENTION_S)
     # As fleetopt.connectors.producer sends; that one takes records, which are slow to make.
@@ -70,7 +81,7 @@ async def _lay(
     acknowledgements: list[asyncio.Future[RecordMetadata]] = []
     await producer.start()
     try:
-        for fleet, value, rows in _messages(shape, records, seed):
+        for fleet, value, rows in messages:
             acknowledgements.append(await producer.send(state.name, value, key=fleet.encode()))
             made += rows
             value_bytes += len(value)
@@ -80,21 +91,26 @@ async def _lay(
             ends[sent.partition] = max(ends.get(sent.partition, 0), sent.offset + 1)
     finally:
         await producer.stop()
-    return Load(topic, state.topic_id, shape, made, len(acknowledgements), value_bytes, ends)
+    return Load(
+        topic, state.topic_id, fleets, shape, made, len(acknowledgements), value_bytes, ends
+    )
 
 
-def _messages(shape: MessageShape, records: int, seed: int) -> Iterator[tuple[str, bytes, int]]:
+def _messages(
+    shape: MessageShape, records: int, fleets: tuple[str, ...], seed: int
+) -> Iterator[tuple[str, bytes, int]]:
     """Yield (fleet, value, records in it), the fleets taking turns as their requests arrive."""
     rng = np.random.default_rng(seed)
-    per_turn = ROWS_PER_BATCH * len(FLEETS)
-    start_s = time.time() - (records / len(FLEETS)) / RATE_PER_S
+    rate_per_s = RATE_PER_S / len(fleets)
+    per_turn = ROWS_PER_BATCH * len(fleets)
+    start_s = time.time() - records / RATE_PER_S
     for turn, begin in enumerate(range(0, records, per_turn)):
         left = records - begin
-        for place, fleet in enumerate(FLEETS):
+        for place, fleet in enumerate(fleets):
             rows = min(ROWS_PER_BATCH, left - place * ROWS_PER_BATCH)
             if rows <= 0:
                 return
-            batch = _batch(fleet, turn, rows, start_s, rng)
+            batch = _batch(fleet, turn, rows, start_s, rate_per_s, rng)
             if shape is MessageShape.BATCH:
                 yield fleet, encode_batch(batch), rows
             else:
@@ -103,12 +119,17 @@ def _messages(shape: MessageShape, records: int, seed: int) -> Iterator[tuple[st
 
 
 def _batch(
-    fleet: str, turn: int, rows: int, start_s: float, rng: np.random.Generator
+    fleet: str,
+    turn: int,
+    rows: int,
+    start_s: float,
+    rate_per_s: float,
+    rng: np.random.Generator,
 ) -> RequestBatch:
     kinds, prompt_tokens, completion_tokens = draw(_MIX, rows, rng)
     classes = np.array([int(CATEGORY_COMPRESSIBILITY[kind.category]) for kind in MIXES[_MIX]])
-    first_s = start_s + turn * ROWS_PER_BATCH / RATE_PER_S
-    arrival_s = np.round(first_s + np.sort(rng.uniform(0, rows / RATE_PER_S, rows)), 3)
+    first_s = start_s + turn * ROWS_PER_BATCH / rate_per_s
+    arrival_s = np.round(first_s + np.sort(rng.uniform(0, rows / rate_per_s, rows)), 3)
     return RequestBatch(
         v=COLUMNS_VERSION,
         fleet=fleet,

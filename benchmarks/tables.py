@@ -13,8 +13,8 @@ from benchmarks.report import Table
 from fleetopt.connectors.producer import ROWS_PER_BATCH, MessageShape
 
 _SHAPES: Final = {
-    MessageShape.BATCH: f"columnar batches (MessagePack × {ROWS_PER_BATCH}, lz4)",
-    MessageShape.RECORD: "one JSON record a message (lz4)",
+    MessageShape.BATCH: f"columnar batches (MessagePack × {ROWS_PER_BATCH})",
+    MessageShape.RECORD: "one JSON record a message",
 }
 _CONTENDERS: Final = {
     "worker": "FleetOpt worker",
@@ -27,8 +27,8 @@ def ingest_tables(comparisons: Iterable[Comparison]) -> list[Table]:
     """One table for each broker and message shape."""
     return [
         Table(
-            f"{comparison.broker}, {_SHAPES[comparison.shape]}, "
-            f"{comparison.bytes_per_record:.0f} B a record before lz4",
+            f"{comparison.broker}, {comparison.fleets:,} fleets, {_SHAPES[comparison.shape]}, "
+            f"{comparison.bytes_per_record:.0f} B a record",
             (
                 "reader",
                 "records/CPU-s",
@@ -98,11 +98,12 @@ def sketch_tables(figures: Sequence[DigestFigures], values: int) -> list[Table]:
 
 
 def planner_tables(figures: Sequence[PlannerFigures]) -> list[Table]:
-    """One table, a row for each case."""
+    """One table, a row for each case; time a cell shows how it grows with the grid."""
+    facts = list(dict.fromkeys(fact for case in figures for fact in case.facts))
     return [
         Table(
             "Planner",
-            ("case", "cells", "median", "P99", "slowest", "rounds"),
+            ("case", "cells", "median", "P99", "slowest", "median a cell", "rounds", *facts),
             [
                 (
                     case.name,
@@ -110,7 +111,9 @@ def planner_tables(figures: Sequence[PlannerFigures]) -> list[Table]:
                     _duration(case.median_s),
                     _duration(case.p99_s),
                     _duration(case.max_s),
+                    "" if case.cells is None else _duration(case.median_s / case.cells),
                     f"{case.rounds:,}",
+                    *(str(case.facts.get(fact, "")) for fact in facts),
                 )
                 for case in figures
             ],
