@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
 from fleetopt.planner.outcome import Baseline, BaselineName
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import Admission, PlanRequest
-from fleetopt.planner.search import Bounds, Fleet, bounds, cheapest
+from fleetopt.planner.search import Fleet, cheapest
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
 from fleetopt.planner.workload import Workload
 
@@ -17,7 +18,7 @@ _NOT_REACHED = "no number of replicas meets the target"
 
 def baselines(workload: Workload, grid: Grid, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
     """All five, in the order of their names; `rows` are the boundaries that are allowed."""
-    bound = bounds(grid)
+    bound = lower_bounds(grid)
     uncompressed = cheapest(grid, rows, bound)
     retrofitted = _retrofit(grid, bound, uncompressed) if uncompressed else None
     found = (

@@ -1,12 +1,13 @@
-"""Every (B, γ) at once: the work, the slots and the load of both pools of every cell.
+"""Every (B, γ) of one workload: what each cell's pools do, from cumulative sums over bins.
 
-B and γB lie on bin edges, so each pool's work is a difference of cumulative sums over bins.
+B and γB lie on bin edges, so each pool's work is a difference of cumulative sums.
 A cell is (step, row): γ = 2^(step/8), and row r is the boundary below bin r, so that bins 0 …
 r − 1 are short. Row 0 has no boundary: its long pool is the one pool that serves everything.
 """
 
 import math
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
@@ -16,18 +17,16 @@ from fleetopt.planner.band import compressed, fitting_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.moments import MOMENTS, Compressibility
-from fleetopt.planner.pool import Pools
+from fleetopt.planner.pool import Pools, Sums
 from fleetopt.planner.request import PlanRequest
-from fleetopt.planner.service import CONTEXT_SQ, REQUESTS, WORK, load, slots, work
+from fleetopt.planner.service import CONTEXT_SQ, REQUESTS, load, slots, work
 from fleetopt.planner.ttft import PromptMix
 from fleetopt.planner.workload import Workload
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-__all__ = ["ONE_POOL", "Array", "Grid", "Index", "PoolGrid", "build"]
-
-ONE_POOL = 0
+ONE_POOL: Final = 0
 """The cell (0, 0)."""
 
 _ROUNDING: Final = 1e-12
@@ -35,18 +34,8 @@ _ROUNDING: Final = 1e-12
 
 
 @dataclass(frozen=True)
-class PoolGrid:
-    """One of the two pools in every cell; cell = step · rows + row."""
-
-    engine: EngineProfile
-    per_s: Array  # (7, cells)
-    slot_count: Array  # (cells,)
-    load: Array  # (cells,)
-
-
-@dataclass(frozen=True)
 class Grid:
-    """All cells of one workload and request; rates are per second."""
+    """All cells; cell = step · rows + row, rates are per second."""
 
     request: PlanRequest
     dispersion: float
@@ -55,9 +44,9 @@ class Grid:
     boundaries: Array  # (rows,), B in tokens; 1 in row 0
     arrival_rate_per_s: float
     movable: Array  # (steps − 1, rows), requests that each step adds to the compressed
-    moved: Array  # (6, cells), the compressed requests before compression
-    short: PoolGrid
-    long: PoolGrid
+    moved: Array  # (7, cells), the compressed before compression; last, their CONTEXT_SQ
+    below: Array  # (7, rows), work of all bins below each boundary on the short engine
+    above: Array  # (7, rows), work of all bins above it on the long engine
 
     @property
     def rows(self) -> int:
@@ -67,14 +56,17 @@ class Grid:
     @property
     def cells(self) -> Index:
         """Cells that are two pools with γB ≤ C_l."""
-        step, row = np.divmod(np.arange(self.steps * self.rows), self.rows)
-        return np.flatnonzero((row > 0) & (row + step <= self.rows))
+        return _two_pool_cells(self.steps, self.rows)
 
     @property
     def unservable_share(self) -> float:
         """Share of the requests that are longer than C_l."""
         served = float(self.moments[0].sum()) / self.arrival_rate_per_s
         return 1.0 - served if served < 1.0 - 1e-12 else 0.0
+
+    @cached_property
+    def _prompts(self) -> tuple[Array, Array]:
+        return _two_points(self.moments)
 
     def boundary_and_gamma(self, cell: int) -> tuple[int, float]:
         """B and γ of a two-pool cell."""
@@ -85,14 +77,35 @@ class Grid:
         """The row whose boundary this bin edge is."""
         return bin_holding(boundary_tokens) + 1
 
-    def short_pools(self, cells: Index) -> Pools:
+    def short_sums(self, cells: Index) -> Sums:
+        """Work, slots and load of these cells' short pools."""
+        row = cells % self.rows
+        boundary = self.boundaries[row]
+        moved = compressed(self.moved[:MOMENTS, cells], boundary)
+        per_s = self.below[:, row] + work(moved, boundary, self.request.short_profile)
+        return _sums(per_s, boundary, self.request.short_profile, self.request)
+
+    def long_sums(self, cells: Index) -> Sums:
+        """Work, slots and load of these cells' long pools, without what was compressed."""
+        moved = self.moved[:, cells]
+        taken = work(moved[:MOMENTS], np.zeros(1), self.request.long_profile)
+        taken[CONTEXT_SQ] = moved[MOMENTS]
+        per_s = np.maximum(self.above[:, cells % self.rows] - taken, 0.0)
+        none = per_s[REQUESTS] < _ROUNDING * self.above[REQUESTS, 0]
+        if none.any():
+            per_s[:, none] = 0.0
+        context = np.full(1, float(self.request.long_context_tokens))
+        return _sums(per_s, context, self.request.long_profile, self.request)
+
+    def short_pools(self, cells: Index, sums: Sums | None = None) -> Pools:
         """Short pools of these cells, compressed requests included."""
         row = cells % self.rows
         counts = np.where(np.arange(self.rows) < row[:, None], self.moments[0], 0.0)
-        arrived = compressed(self.moved[:, cells], self.boundaries[row])
-        return _pools(self.short, cells, self.moments, counts, arrived[..., None])
+        arrived = compressed(self.moved[:MOMENTS, cells], self.boundaries[row])
+        mix = self._mix(counts, arrived[..., None])
+        return Pools(self.request.short_profile, sums or self.short_sums(cells), mix)
 
-    def long_pools(self, cells: Index) -> Pools:
+    def long_pools(self, cells: Index, sums: Sums | None = None) -> Pools:
         """Long pools of these cells, without what was compressed."""
         step, row = np.divmod(cells, self.rows)
         counts = np.where(np.arange(self.rows) < row[:, None], 0.0, self.moments[0])
@@ -100,34 +113,42 @@ class Grid:
             taken = np.zeros((cells.size, self.rows + self.steps))
             steps = np.arange(self.steps - 1)
             moved = self.movable[:, row].T * (steps < step[:, None])
-            np.put_along_axis(taken, row[:, None] + steps, moved, axis=1)
+            taken[np.arange(cells.size)[:, None], row[:, None] + steps] = moved
             counts = np.maximum(counts - taken[:, : self.rows], 0.0)
-        return _pools(self.long, cells, self.moments, counts, np.zeros((MOMENTS, cells.size, 0)))
+        mix = self._mix(counts, np.zeros((MOMENTS, cells.size, 0)))
+        return Pools(self.request.long_profile, sums or self.long_sums(cells), mix)
+
+    def _mix(self, counts: Array, extra: Array) -> PromptMix:
+        """Prompts at mean ∓ deviation of every bin, and of every extra group."""
+        low, high = self._prompts
+        bins, extras = low.size, extra.shape[2]
+        tokens = np.empty((counts.shape[0], 2 * (bins + extras)))
+        weight = np.empty_like(tokens)
+        tokens[:, :bins], tokens[:, bins : 2 * bins] = low, high
+        weight[:, :bins] = weight[:, bins : 2 * bins] = counts
+        if extras:
+            tokens[:, -2:-1], tokens[:, -1:] = _two_points(extra)
+            weight[:, -2:] = extra[0]
+        return PromptMix(tokens, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300))
 
 
 def build(workload: Workload, request: PlanRequest) -> Grid:
-    """Work, slots and load of every cell of a workload with requests in it."""
+    """Cumulative sums for every cell of a workload with requests in it."""
     rows = bin_holding(request.long_context_tokens) + 1
     steps = int(math.log2(request.gamma_max) * BINS_PER_OCTAVE + 1e-9) + 1
     values = workload.moments.values
     per_request = workload.arrival_rate_per_s / values[:, :, 0].sum()
     values = values[:, :rows].transpose(0, 2, 1) * per_request
     moments = values.sum(axis=0)
-    boundaries = np.ones(rows)
-    boundaries[1:] = EDGES_TOKENS[: rows - 1]
-    movable = _movable(values, moments, boundaries, steps, request)
-    taken = np.zeros((WORK, steps, rows))
-    np.cumsum(movable, axis=1, out=taken[:, 1:])
-    moved, moved_context_sq = taken[:MOMENTS], taken[MOMENTS]
+    boundaries = boundaries_of(rows)
     length = _length(moments)
-    short_work = work(compressed(moved, boundaries), boundaries, request.short_profile)
-    short_work += _below(work(moments, length, request.short_profile))[:, None]
+    compressible = values[Compressibility.COMPRESSIBLE]
+    compressible = compressible + request.compressible_share * values[Compressibility.UNKNOWN]
+    movable = _movable(moments, compressible, length, boundaries, steps, request.long_profile)
     per_bin = work(moments, length, request.long_profile)
-    long_work = -work(moved, np.zeros(1), request.long_profile)
-    long_work[CONTEXT_SQ] = -moved_context_sq
-    long_work += (per_bin.sum(axis=1, keepdims=True) - _below(per_bin))[:, None]
-    rest = np.maximum(long_work, 0.0) * (long_work[REQUESTS] > _ROUNDING * moments[0].sum())
-    context = np.full(1, float(request.long_context_tokens))
+    above = per_bin.sum(axis=1, keepdims=True) - _below(per_bin)
+    if request.short_profile is not request.long_profile:
+        per_bin = work(moments, length, request.short_profile)
     return Grid(
         request=request,
         dispersion=workload.dispersion,
@@ -136,10 +157,33 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
         boundaries=boundaries,
         arrival_rate_per_s=workload.arrival_rate_per_s,
         movable=movable[0],
-        moved=moved.reshape(MOMENTS, -1),
-        short=_pool_grid(short_work, boundaries, request.short_profile, request),
-        long=_pool_grid(rest, context, request.long_profile, request),
+        moved=(_sums_before(steps) @ movable).reshape(MOMENTS + 1, -1),
+        below=_below(per_bin),
+        above=above,
     )
+
+
+@cache
+def boundaries_of(rows: int) -> Array:
+    """The boundary of each row in tokens; 1 in row 0, which has none."""
+    boundaries = np.ones(rows)
+    boundaries[1:] = EDGES_TOKENS[: rows - 1]
+    boundaries.setflags(write=False)
+    return boundaries
+
+
+@cache
+def _sums_before(steps: int) -> Array:
+    """The matrix that sums over all earlier steps; several times faster than a cumsum here."""
+    return np.tri(steps, steps - 1, -1)
+
+
+@cache
+def _two_pool_cells(steps: int, rows: int) -> Index:
+    step, row = np.divmod(np.arange(steps * rows), rows)
+    cells = np.flatnonzero((row > 0) & (row + step <= rows))
+    cells.setflags(write=False)
+    return cells
 
 
 def _length(moments: Array) -> Array:
@@ -156,7 +200,12 @@ def _below(per_bin: Array) -> Array:
 
 
 def _movable(
-    values: Array, moments: Array, boundaries: Array, steps: int, request: PlanRequest
+    moments: Array,
+    compressible: Array,
+    length: Array,
+    boundaries: Array,
+    steps: int,
+    long_profile: EngineProfile,
 ) -> Array:
     """What each step of γ adds to the compressed, shape (7, steps − 1, rows).
 
@@ -166,42 +215,22 @@ def _movable(
     rows = boundaries.size
     count = np.maximum(moments[0], 1e-300)
     mean = moments[2] / count
-    padded = np.zeros((9, rows + steps))
-    compressible = values[Compressibility.COMPRESSIBLE]
-    compressible = compressible + request.compressible_share * values[Compressibility.UNKNOWN]
+    padded = np.zeros((MOMENTS + 3, rows + steps))
     padded[:MOMENTS, :rows] = compressible
-    padded[MOMENTS, :rows] = work(compressible, _length(moments), request.long_profile)[CONTEXT_SQ]
-    padded[7, :rows] = mean
-    padded[8, :rows] = np.maximum(moments[5] / count - mean * mean, 0.0)
+    padded[MOMENTS, :rows] = work(compressible, length, long_profile)[CONTEXT_SQ]
+    padded[MOMENTS + 1, :rows] = mean
+    padded[MOMENTS + 2, :rows] = np.maximum(moments[5] / count - mean * mean, 0.0)
     band = np.lib.stride_tricks.sliding_window_view(padded, rows, axis=1)[:, : steps - 1]
-    share = fitting_share(band[7], band[8], boundaries)
+    share = fitting_share(band[MOMENTS + 1], band[MOMENTS + 2], boundaries)
     share[:, 0] = 0.0
-    return np.asarray(band[:7] * share)
+    return np.asarray(band[: MOMENTS + 1] * share)
 
 
-def _pool_grid(
-    per_s: Array, context_tokens: Array, engine: EngineProfile, request: PlanRequest
-) -> PoolGrid:
-    slot_count = np.broadcast_to(slots(per_s, context_tokens, engine, request), per_s.shape[1:])
-    loads = load(per_s, slot_count, engine)
-    return PoolGrid(engine, per_s.reshape(WORK, -1), slot_count.ravel(), loads.ravel())
-
-
-def _pools(grid: PoolGrid, cells: Index, moments: Array, counts: Array, extra: Array) -> Pools:
-    """Pools with prompts at mean ∓ deviation of every bin, and of every extra group."""
-    low, high = _two_points(moments)
-    extra_low, extra_high = _two_points(extra)
-    bins, extras = low.size, extra_low.shape[1]
-    tokens = np.empty((cells.size, 2 * (bins + extras)))
-    weight = np.empty_like(tokens)
-    tokens[:, :bins], tokens[:, bins : 2 * bins] = low, high
-    weight[:, :bins] = weight[:, bins : 2 * bins] = counts
-    if extras:
-        tokens[:, -2:-1], tokens[:, -1:] = extra_low, extra_high
-        weight[:, -2:] = extra[0]
-    share = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-    mix = PromptMix(tokens, share)
-    return Pools(grid.engine, grid.per_s[:, cells], grid.slot_count[cells], grid.load[cells], mix)
+def _sums(per_s: Array, context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Sums:
+    slot_count = slots(per_s, context_tokens, engine, request)
+    if slot_count.size != per_s.shape[1]:
+        slot_count = np.broadcast_to(slot_count, per_s.shape[1:])
+    return Sums(per_s, slot_count, load(per_s, slot_count, engine))
 
 
 def _two_points(moments: Array) -> tuple[Array, Array]:

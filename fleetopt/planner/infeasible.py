@@ -105,7 +105,7 @@ def _base_s(grid: Grid, pools: Pools) -> Array:
 
     def meets(base_s: Array) -> Array:
         over = (pools.mix.share * exceedance(state, base_s[:, None] + lead)).sum(axis=1)
-        return np.asarray((over <= TTFT_VIOLATIONS_MAX) | (pools.per_s[REQUESTS] <= 0.0))
+        return np.asarray((over <= TTFT_VIOLATIONS_MAX) | (pools.sums.per_s[REQUESTS] <= 0.0))
 
     low, high = np.zeros(floor.size), np.full(floor.size, _LONGEST_BASE_S)
     reachable = possible & meets(high).astype(bool)

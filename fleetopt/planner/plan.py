@@ -11,6 +11,7 @@ from fleetopt.planner.baselines import baselines, shape
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS
 from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
 from fleetopt.planner.infeasible import infeasible, unplannable
+from fleetopt.planner.moments import MOMENTS
 from fleetopt.planner.outcome import (
     Baseline,
     BaselineName,
@@ -142,12 +143,14 @@ def loads(
     grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
     up = request.node_availability
     if boundary_tokens == request.long_context_tokens:
-        return _utilization(float(grid.long.load[ONE_POOL]), short_replicas * up), 0.0
+        return _utilization(
+            float(grid.long_sums(np.array([ONE_POOL])).load[0]), short_replicas * up
+        ), 0.0
     row = grid.row_of(boundary_tokens)
-    cell = min(step, grid.rows - row) * grid.rows + row
+    cells = np.array([min(step, grid.rows - row) * grid.rows + row])
     return (
-        _utilization(float(grid.short.load[cell]), short_replicas * up),
-        _utilization(float(grid.long.load[cell]), long_replicas * up),
+        _utilization(float(grid.short_sums(cells).load[0]), short_replicas * up),
+        _utilization(float(grid.long_sums(cells).load[0]), long_replicas * up),
     )
 
 
@@ -190,7 +193,7 @@ def _report(workload: Workload, grid: Grid, fleet: Fleet) -> Plan:
     else:
         short = pool_plan("short", grid.short_pools(cells), boundary, fleet.short_replicas, grid)
         long = pool_plan("long", longs, context, fleet.long_replicas, grid)
-    moved = grid.moved[:, fleet.cell]
+    moved = grid.moved[:MOMENTS, fleet.cell]
     arrived = compressed(moved, np.asarray(float(boundary)))
     before = float(grid.moments[1].sum() + grid.moments[2].sum())
     step, row = divmod(fleet.cell, grid.rows)

@@ -23,21 +23,51 @@ target can't be met: nothing waits any more, and what is left is the requests' o
 
 
 @dataclass(frozen=True)
-class Pools:
-    """A batch of candidate pools of one engine; arrays have one entry per pool."""
+class Sums:
+    """What a batch of pools does; arrays have one entry per pool."""
 
-    engine: EngineProfile
     per_s: Array  # (7, pools), work per second
     slot_count: Array  # (pools,)
     load: Array  # (pools,), replicas at full throughput
+
+    def take(self, index: Index) -> "Sums":
+        """The pools at these indices."""
+        return Sums(self.per_s[:, index], self.slot_count[index], self.load[index])
+
+
+@dataclass(frozen=True)
+class Pools:
+    """A batch of candidate pools of one engine, with their prompts."""
+
+    engine: EngineProfile
+    sums: Sums
     mix: PromptMix
+
+    @property
+    def load(self) -> Array:
+        """Replicas at full throughput, shape (pools,)."""
+        return self.sums.load
 
     def take(self, index: Index) -> "Pools":
         """The pools at these indices."""
         mix = PromptMix(self.mix.tokens[index], self.mix.share[index])
-        return Pools(
-            self.engine, self.per_s[:, index], self.slot_count[index], self.load[index], mix
+        return Pools(self.engine, self.sums.take(index), mix)
+
+    def with_(self, other: "Pools") -> "Pools":
+        """Both batches in one, of the same engine: small batches cost as much as large ones."""
+        mine, theirs = self.mix.tokens.shape[1], other.mix.tokens.shape[1]
+        size = self.load.size
+        tokens = np.zeros((size + other.load.size, max(mine, theirs)))
+        share = np.zeros_like(tokens)
+        tokens[:size, :mine], tokens[size:, :theirs] = self.mix.tokens, other.mix.tokens
+        share[:size, :mine], share[size:, :theirs] = self.mix.share, other.mix.share
+        a, b = self.sums, other.sums
+        sums = Sums(
+            np.concatenate([a.per_s, b.per_s], axis=1),
+            np.concatenate([a.slot_count, b.slot_count]),
+            np.concatenate([a.load, b.load]),
         )
+        return Pools(self.engine, sums, PromptMix(tokens, share))
 
 
 def least_replicas(load: Array, request: PlanRequest) -> Array:
@@ -52,7 +82,8 @@ def least_replicas(load: Array, request: PlanRequest) -> Array:
 def queues_at(pools: Pools, replicas: Array, request: PlanRequest, dispersion: float) -> Queues:
     """The pools' queues with so many replicas provisioned."""
     servers = replicas * request.node_availability
-    return queues(pools.per_s, pools.slot_count, servers, pools.mix, pools.engine, dispersion)
+    sums = pools.sums
+    return queues(sums.per_s, sums.slot_count, servers, pools.mix, pools.engine, dispersion)
 
 
 def violation_share(
@@ -62,7 +93,7 @@ def violation_share(
     state = queues_at(pools, replicas, request, dispersion)
     own = own_time_s(pools.mix.tokens, state.decode_s[:, None], pools.engine)
     over = exceedance(state, target.at(pools.mix.tokens) - own)
-    return np.where(pools.per_s[REQUESTS] > 0.0, (pools.mix.share * over).sum(axis=1), 0.0)
+    return np.where(pools.sums.per_s[REQUESTS] > 0.0, (pools.mix.share * over).sum(axis=1), 0.0)
 
 
 def size(
@@ -91,13 +122,12 @@ def size(
     answer = np.where(floor <= ceiling, floor, np.inf)
 
     def meets(index: Index, replicas: Array) -> NDArray[np.bool_]:
-        share = violation_share(
-            pools.take(index), replicas, request, dispersion, request.slo_ttft_p99
-        )
-        return np.asarray(share <= TTFT_VIOLATIONS_MAX)
+        return _meets(pools.take(index), replicas, request, dispersion)
 
     short = np.flatnonzero(np.isfinite(answer))
-    if short.size:
+    if short.size == answer.size:  # the common case, without a copy
+        short = short[~_meets(pools, floor, request, dispersion)]
+    elif short.size:
         short = short[~meets(short, floor[short])]
     if short.size:
         answer[short] = np.inf
@@ -105,6 +135,13 @@ def size(
         short = short[meets(short, highest[short])]
         answer[short] = _bisect(short, floor[short], highest[short], meets)
     return answer
+
+
+def _meets(
+    pools: Pools, replicas: Array, request: PlanRequest, dispersion: float
+) -> NDArray[np.bool_]:
+    share = violation_share(pools, replicas, request, dispersion, request.slo_ttft_p99)
+    return np.asarray(share <= TTFT_VIOLATIONS_MAX)
 
 
 def _bisect(

@@ -25,9 +25,9 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
     count = np.full(1, float(replicas))
     state = queues_at(pools, count, request, grid.dispersion)
     own = own_time_s(pools.mix.tokens, state.decode_s[:, None], engine)
-    busy = bool(pools.per_s[REQUESTS, 0] > 0.0)
+    busy = bool(pools.sums.per_s[REQUESTS, 0] > 0.0)
     over = violation_share(pools, count, request, grid.dispersion, request.slo_ttft_p99)
-    slot_count = float(pools.slot_count[0])
+    slot_count = float(pools.sums.slot_count[0]) if busy else engine.slots_reserved(context_tokens)
     return PoolPlan(
         name=name,
         profile=engine.name,
@@ -35,7 +35,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
         replicas=replicas,
         gpus=replicas * engine.gpus_per_replica,
         max_num_seqs=int(slot_count),
-        arrival_rate_per_s=float(pools.per_s[REQUESTS, 0]),
+        arrival_rate_per_s=float(pools.sums.per_s[REQUESTS, 0]),
         utilization=float(pools.load[0]) / (replicas * request.node_availability),
         slot_occupancy=float(state.sequences[0]) / slot_count,
         mean_iteration_s=float(state.iteration_s[0]),
@@ -61,8 +61,9 @@ def marginal_gpus(grid: Grid, cell: int) -> tuple[float | None, float | None]:
 
 def _gpus(grid: Grid, cell: int) -> float:
     request = grid.request
-    short = grid.short.load[cell] * request.short_profile.gpus_per_replica
-    long = grid.long.load[cell] * request.long_profile.gpus_per_replica
+    cells = np.array([cell])
+    short = grid.short_sums(cells).load[0] * request.short_profile.gpus_per_replica
+    long = grid.long_sums(cells).load[0] * request.long_profile.gpus_per_replica
     return float(short + long) / (request.max_utilization * request.node_availability)
 
 

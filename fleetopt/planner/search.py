@@ -1,4 +1,4 @@
-"""The cheapest fleet: closed-form lower bounds on every cell, then exact checks best-first."""
+"""The cheapest fleet: lower bounds on every cell in closed form, then exact checks best-first."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,17 +6,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid
-from fleetopt.planner.pool import least_replicas, size
+from fleetopt.planner.pool import Sums, least_replicas, size
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-_BATCH_GROWTH: Final = 4
-_LARGEST_BATCH: Final = 256
-_SECONDS_PER_HOUR: Final = 3600.0
+_FIRST_LOOK: Final = 32
+_LARGEST_LOOK: Final = 512
+_GROWTH: Final = 8
+_ROUNDING: Final = 1e-9
 _TIE_BREAK: Final = 1e-6
-"""Among cells whose whole replicas cost the same, the one with less load goes first."""
+"""Among cells whose whole replicas cost the same, one pool goes first, then the smallest load."""
 
 
 @dataclass(frozen=True)
@@ -32,85 +34,124 @@ class Fleet:
     cost_usd_per_h: float
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What every cell costs at least, and its parts; each of shape (cells,)."""
-
-    short_usd: Array
-    long_usd: Array
-    compression_usd: Array
-    order_usd: Array  # the bound with a tie-break added
-
-
-def bounds(grid: Grid) -> Bounds:
-    """Cost of every cell if utilisation and the configured minimum alone sized its pools."""
-    request = grid.request
-    short_price = request.short_profile.price_usd_per_replica_h
-    long_price = request.long_profile.price_usd_per_replica_h
-    short = least_replicas(grid.short.load, request) * short_price
-    short[ONE_POOL] = 0.0
-    long = least_replicas(grid.long.load, request) * long_price
-    compression = grid.moved[0] * (request.compression_penalty_usd * _SECONDS_PER_HOUR)
-    real = grid.short.load * short_price + grid.long.load * long_price
-    order = short + long + compression + _TIE_BREAK * real
-    order[ONE_POOL] = long[ONE_POOL]
-    return Bounds(short, long, compression, order)
-
-
 def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | None:
     """The cheapest fleet among these cells, or None where none meets the target.
 
-    Cells are looked at in the order of their lower bounds, in growing batches, until no bound
-    can beat the best fleet found. Ties go to one pool, then to the smaller load.
+    Cells are looked at in the order of their lower bounds, a growing number at a time, until
+    no bound can beat the best fleet found. Ties go to one pool, then to the smaller load.
     """
-    bound = bound or bounds(grid)
-    order = bound.order_usd[cells]
+    bound = bound or lower_bounds(grid)
+    order = bound.total_usd[cells]
     best: Fleet | None = None
-    batch = 1
-    while True:
-        chosen = _lowest(order, batch)
+    look = _FIRST_LOOK
+    while order.size:
         if best:
-            chosen = chosen[order[chosen] < best.cost_usd_per_h]
-        if chosen.size == 0:
-            return best
-        order[chosen] = np.inf
-        best = _exact(grid, bound, cells[chosen], best)
-        batch = min(batch * _BATCH_GROWTH, _LARGEST_BATCH)
+            cheaper = order < best.cost_usd_per_h
+            cells, order = cells[cheaper], order[cheaper]
+        nearest = _lowest(order, look)
+        if nearest.size == 0:
+            break
+        best = _look(grid, bound, cells[np.sort(nearest)], best)
+        order[nearest] = np.inf
+        look = min(look * _GROWTH, _LARGEST_LOOK)
+    return best
 
 
-def _lowest(order: Array, batch: int) -> Index:
-    if batch == 1:
-        chosen = np.atleast_1d(order.argmin()) if order.size else np.zeros(0, dtype=np.intp)
-    elif batch < order.size:
-        chosen = np.argpartition(order, batch)[:batch]
-        chosen = chosen[np.argsort(order[chosen])]
-    else:
-        chosen = np.argsort(order)
+def _lowest(order: Array, count: int) -> Index:
+    chosen = np.argpartition(order, count)[:count] if count < order.size else np.arange(order.size)
     return chosen[np.isfinite(order[chosen])]
 
 
-def _exact(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet | None:
-    """Exact sizes of a batch of cells: the long pools first, then what is still affordable."""
-    limit = best.cost_usd_per_h if best else np.inf
-    request, dispersion = grid.request, grid.dispersion
+@dataclass(frozen=True)
+class _Candidates:
+    """Cells with their exact load, ordered by what that load costs at least."""
+
+    cells: Index
+    short: Sums
+    long: Sums
+    short_usd: Array
+    long_usd: Array
+    compression_usd: Array
+    load_usd: Array  # before rounding to whole replicas
+
+    def take(self, index: Index) -> "_Candidates":
+        return _Candidates(
+            self.cells[index],
+            self.short.take(index),
+            self.long.take(index),
+            self.short_usd[index],
+            self.long_usd[index],
+            self.compression_usd[index],
+            self.load_usd[index],
+        )
+
+
+def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet | None:
+    """The cheapest of these cells by exact sizes, or the best so far."""
+    found = _candidates(grid, bound, cells)
+    total = found.short_usd + found.long_usd + found.compression_usd
+    order = np.argsort(total + _TIE_BREAK * found.load_usd, kind="stable")
+    total = total[order]
+    done, batch = 0, 1
+    while done < order.size:
+        limit = best.cost_usd_per_h if best else np.inf
+        stop = min(done + batch, int(np.searchsorted(total, limit)))
+        if stop <= done or not np.isfinite(total[done]):
+            break
+        best = _exact(grid, found.take(order[done:stop]), best)
+        done, batch = stop, batch * _GROWTH
+    return best
+
+
+def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
+    request = grid.request
+    short, long = grid.short_sums(cells), grid.long_sums(cells)
     short_price = request.short_profile.price_usd_per_replica_h
     long_price = request.long_profile.price_usd_per_replica_h
-    rest = limit - bound.compression_usd[cells]
-    affordable = _affordable(rest - bound.short_usd[cells], long_price)
-    long = size(grid.long_pools(cells), request, dispersion, affordable)
-    kept = np.isfinite(long)
-    cells, long, rest = cells[kept], long[kept], rest[kept]
-    short = np.zeros(cells.size)
-    two = np.flatnonzero(cells != ONE_POOL)
-    if two.size:
-        affordable = _affordable(rest[two] - long[two] * long_price, short_price)
-        short[two] = size(grid.short_pools(cells[two]), request, dispersion, affordable)
-    cost = short * short_price + long * long_price + bound.compression_usd[cells]
-    if cells.size == 0 or not cost.min() < limit:
-        return best
+    two = cells != ONE_POOL
+    return _Candidates(
+        cells,
+        short,
+        long,
+        least_replicas(short.load, request) * short_price * two,
+        least_replicas(long.load, request) * long_price,
+        bound.compression_usd[cells],
+        (short.load * short_price + long.load * long_price) * two,
+    )
+
+
+def _exact(grid: Grid, found: _Candidates, best: Fleet | None) -> Fleet | None:
+    """The cheapest of a batch of candidates by exact sizes, or the best so far."""
+    request = grid.request
+    limit = best.cost_usd_per_h if best else np.inf
+    short_price = request.short_profile.price_usd_per_replica_h
+    long_price = request.long_profile.price_usd_per_replica_h
+    rest = limit - found.compression_usd
+    long_most = np.floor((rest - found.short_usd) / long_price + _ROUNDING)
+    short_most = np.floor((rest - found.long_usd) / short_price + _ROUNDING)
+    short, long = _sizes(grid, found, short_most, long_most)
+    cost = short * short_price + long * long_price + found.compression_usd
     winner = int(cost.argmin())
-    return Fleet(int(cells[winner]), int(short[winner]), int(long[winner]), float(cost[winner]))
+    if not cost[winner] < limit:
+        return best
+    cell = int(found.cells[winner])
+    return Fleet(cell, int(short[winner]), int(long[winner]), float(cost[winner]))
 
 
-def _affordable(budget_usd: Array, price_usd: float) -> Array:
-    return np.floor(budget_usd / price_usd + 1e-9)
+def _sizes(
+    grid: Grid, found: _Candidates, short_most: Array, long_most: Array
+) -> tuple[Array, Array]:
+    """Fewest replicas of both pools of each cell, infinite above what is affordable."""
+    request, dispersion, cells = grid.request, grid.dispersion, found.cells
+    longs, two = grid.long_pools(cells, found.long), cells != ONE_POOL
+    if two.all() and request.short_profile is request.long_profile:
+        both = grid.short_pools(cells, found.short).with_(longs)
+        counts = size(both, request, dispersion, np.concatenate([short_most, long_most]))
+        return counts[: cells.size], counts[cells.size :]
+    long = size(longs, request, dispersion, long_most)
+    short = np.zeros(cells.size)
+    needed = np.flatnonzero(two & np.isfinite(long))
+    if needed.size:
+        shorts = grid.short_pools(cells[needed], found.short.take(needed))
+        short[needed] = size(shorts, request, dispersion, short_most[needed])
+    return short, long

@@ -4,6 +4,7 @@ Everything but the number of slots is linear in the moments, so the work of any 
 bins is a difference of cumulative sums.
 """
 
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -52,6 +53,17 @@ def work(
     o·(L² + L·i + i²)/3 ≤ o·L²/3 + 2·L·i·o/3 bound it from above: slots err on the safe side.
     """
     chunk = profile.prefill_chunk_tokens
+    result = (moment_rows(chunk) @ moments.reshape(6, -1)).reshape(WORK, *moments.shape[1:])
+    by_length = moments[_PROMPT_SQ] * (1.0 / (3.0 * chunk)) + moments[_CROSS] * (2.0 / 3.0)
+    by_length += (length_tokens * (1.0 / 3.0)) * moments[_COMPLETION]
+    by_length *= length_tokens
+    result[CONTEXT_SQ] += by_length
+    return np.asarray(result)
+
+
+@cache
+def moment_rows(chunk: int) -> NDArray[np.float64]:
+    """Work as linear functions of the moments, shape (7, 6); CONTEXT_SQ but for L's part."""
     rows = np.zeros((WORK, 6))
     rows[REQUESTS, 0] = 1.0
     rows[ITERATIONS, :3] = 0.5, 1.0 / chunk, 1.0
@@ -59,11 +71,8 @@ def work(
     rows[CONTEXT, 1:] = 0.25, 0.0, 0.5 / chunk, 1.0, 0.5
     rows[CONTEXT_SQ, _PROMPT_SQ] = 1.0 / 6.0
     rows[PROMPT, _PROMPT] = rows[PROMPT_SQ, _PROMPT_SQ] = 1.0
-    result = (rows @ moments.reshape(6, -1)).reshape(WORK, *moments.shape[1:])
-    by_length = moments[_PROMPT_SQ] / (3.0 * chunk) + moments[_CROSS] * (2.0 / 3.0)
-    by_square = moments[_COMPLETION] / 3.0
-    result[CONTEXT_SQ] += length_tokens * (by_length + length_tokens * by_square)
-    return np.asarray(result)
+    rows.setflags(write=False)
+    return rows
 
 
 def slots(
@@ -97,32 +106,36 @@ def slots(
     reserved = capacity // (np.ceil(context_tokens / block) * block)
     if request.admission is Admission.RESERVED:
         return np.asarray(reserved, dtype=np.float64)
-    iterations = per_s[ITERATIONS]
-    running = np.where(iterations > 0.0, iterations, 1.0)
-    mean = np.maximum(per_s[CONTEXT] / running, 1e-9)
-    variance = np.maximum(per_s[CONTEXT_SQ] / running - mean * mean, 0.0)
-    z_squared_variance = ndtri(request.preemption_probability) ** 2 * variance
-    root = np.sqrt(z_squared_variance + 4.0 * mean * capacity) - np.sqrt(z_squared_variance)
-    bounded = np.minimum((0.5 * root / mean) ** 2, (capacity - context_tokens) / mean)
-    statistical = np.where(iterations > 0.0, np.floor(bounded), reserved)
-    return np.where(reserved >= 1.0, np.maximum(statistical, reserved), 0.0)
+    iterations = np.maximum(per_s[ITERATIONS], 1e-300)
+    mean = np.maximum(per_s[CONTEXT] / iterations, 1.0)
+    spread = np.maximum(per_s[CONTEXT_SQ] / iterations - mean * mean, 0.0)
+    spread *= float(ndtri(request.preemption_probability)) ** 2
+    root = np.sqrt(spread + (4.0 * capacity) * mean) - np.sqrt(spread)
+    root *= root
+    bounded = np.minimum(root / (4.0 * mean), capacity - context_tokens) / mean
+    statistical = np.maximum(np.floor(bounded), reserved)
+    return statistical if reserved.min() >= 1.0 else np.where(reserved >= 1.0, statistical, 0.0)
+
+
+def running_seconds(profile: EngineProfile) -> NDArray[np.float64]:
+    """Seconds per unit of each row of work: all of an iteration's time but W. Shape (7,)."""
+    seconds = np.zeros(WORK)
+    seconds[ITERATIONS] = profile.per_sequence_s
+    seconds[CONTEXT] = profile.per_context_token_s
+    seconds[PROMPT] = profile.prefill_token_s
+    seconds[PROMPT_SQ] = 0.5 * profile.prefill_token_context_s
+    return seconds
 
 
 def running_load(per_s: NDArray[np.float64], profile: EngineProfile) -> NDArray[np.float64]:
     """Seconds of work per second that grow with what runs: all of an iteration but W."""
-    return np.asarray(
-        profile.per_sequence_s * per_s[ITERATIONS]
-        + profile.per_context_token_s * per_s[CONTEXT]
-        + profile.prefill_token_s * per_s[PROMPT]
-        + 0.5 * profile.prefill_token_context_s * per_s[PROMPT_SQ],
-        dtype=np.float64,
-    )
+    return np.asarray(running_seconds(profile) @ per_s)
 
 
 def load(
     per_s: NDArray[np.float64], slot_count: NDArray[np.float64], profile: EngineProfile
 ) -> NDArray[np.float64]:
     """Replicas that run at full throughput to do this work; infinite without slots."""
-    iterations = per_s[ITERATIONS]
-    base = profile.base_iteration_s * iterations / np.maximum(slot_count, 1e-300)
-    return np.where(slot_count >= 1.0, base + running_load(per_s, profile), np.inf)
+    base = profile.base_iteration_s * per_s[ITERATIONS] / np.maximum(slot_count, 1e-300)
+    base += running_load(per_s, profile)
+    return base if slot_count.min() >= 1.0 else np.where(slot_count >= 1.0, base, np.inf)

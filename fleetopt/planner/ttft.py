@@ -134,7 +134,7 @@ def exceedance(state: Queues, slack_s: Array) -> Array:
 
 
 def _over(left: Array, scale_s: Array) -> Array:
-    return np.asarray(np.clip(left / np.maximum(scale_s, 1e-12)[:, None], 0.0, 700.0))
+    return np.minimum(np.maximum(left / np.maximum(scale_s, 1e-12)[:, None], 0.0), 700.0)
 
 
 def _compute_s(prompt_tokens: Array, engine: EngineProfile) -> Array:
@@ -226,7 +226,7 @@ def _slot_queue(
     places = servers * slot_count / peakedness
     mean = np.maximum(running, 1e-300) / peakedness
     shape = servers * engine.base_iteration_s * per_s[ITERATIONS] / np.maximum(load, 1e-300)
-    shape = np.clip(shape / peakedness, _SMALLEST_SHAPE, _LARGEST_SHAPE)
+    shape = np.minimum(np.maximum(shape / peakedness, _SMALLEST_SHAPE), _LARGEST_SHAPE)
     delay = _delay(places, mean, shape, servers / np.maximum(free, 1e-9))
     iterations = np.maximum(per_s[ITERATIONS], 1e-300)
     residual = 0.5 * per_s[ITERATIONS_SQ] / iterations * (throughput / iterations)

@@ -7,6 +7,7 @@ import pytest
 
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.grid import ONE_POOL, build
+from fleetopt.planner.pool import Sums
 from fleetopt.planner.report import pool_plan
 from fleetopt.planner.service import load
 from fleetopt.planner.workload import Workload
@@ -41,7 +42,8 @@ def predicted_s(
     grid = build(Workload.from_requests(*traffic, rate), request_for(engine))
     pools = grid.long_pools(np.array([ONE_POOL]))
     given = np.array([float(slots)])
-    pools = replace(pools, slot_count=given, load=load(pools.per_s, given, engine))
+    per_s = pools.sums.per_s
+    pools = replace(pools, sums=Sums(per_s, given, load(per_s, given, engine)))
     return pool_plan("short", pools, 32_768, replicas, grid).ttft_p99_s
 
 

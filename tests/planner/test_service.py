@@ -47,7 +47,7 @@ def test_statistical_slots_keep_the_risk_of_preemption() -> None:
     i, o = chat(4_000)
     request = request_for(H100)
     grid = build(Workload.from_requests(i, o, 100.0), request)
-    n = int(grid.long.slot_count[ONE_POOL])
+    n = int(grid.long_sums(np.array([ONE_POOL])).slot_count[0])
     rng = np.random.default_rng(3)
     weight = (i / 2048 + 0.5 + o) / (i / 2048 + 0.5 + o).sum()
     picked = rng.choice(i.size, (5_000, n), p=weight)

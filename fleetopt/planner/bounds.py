@@ -1,0 +1,96 @@
+"""What every cell costs at least, in closed form and for all cells at once.
+
+The bound is the load at the most slots that a replica could ever have: exact with reserved
+admission, and KV / mean context, which statistical admission approaches from below. It is
+linear in the moments, so it needs no pool's work, slots or waits.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetopt.planner.band import compressed
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.grid import ONE_POOL, Grid, boundaries_of
+from fleetopt.planner.moments import MOMENTS
+from fleetopt.planner.pool import least_replicas
+from fleetopt.planner.request import Admission, PlanRequest
+from fleetopt.planner.service import CONTEXT, ITERATIONS, moment_rows, running_seconds, work
+
+Array = NDArray[np.float64]
+
+_SECONDS_PER_HOUR: Final = 3600.0
+_BASIS: Final = np.eye(MOMENTS)[:, [0, 2, 5], None]
+"""n, Σo and Σo²: all that a compressed request's work depends on besides B."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds on the hourly cost of every cell and its parts; each of shape (cells,)."""
+
+    short_usd: Array
+    long_usd: Array
+    compression_usd: Array
+    total_usd: Array  # infinite where a step of γ compresses nothing more than the one before
+
+
+def lower_bounds(grid: Grid) -> Bounds:
+    """Cost of every cell if the least possible load and the configured minimum sized its pools."""
+    request = grid.request
+    short_load, long_load = _short_load(grid), _long_load(grid)
+    short_price = request.short_profile.price_usd_per_replica_h
+    long_price = request.long_profile.price_usd_per_replica_h
+    short = least_replicas(short_load, request) * short_price
+    short[ONE_POOL] = 0.0
+    long = least_replicas(long_load, request) * long_price
+    compression = grid.moved[0] * (request.compression_penalty_usd * _SECONDS_PER_HOUR)
+    total = short + long + compression
+    total.reshape(grid.steps, grid.rows)[1:][grid.movable <= 0.0] = np.inf
+    return Bounds(short, long, compression, total)
+
+
+def _short_load(grid: Grid) -> Array:
+    engine = grid.request.short_profile
+    seconds = _seconds(grid.boundaries, engine, grid.request)
+    per_unit = _work_per_unit(engine, grid.rows)
+    count, output, output_sq = (seconds[:, None] * per_unit).sum(axis=0)
+    moved = grid.moved.reshape(-1, grid.steps, grid.rows)
+    total = count * moved[0]
+    total += output * moved[2]
+    total += output_sq * moved[5]
+    total += (seconds * grid.below).sum(axis=0)
+    return np.asarray(total.ravel())
+
+
+@cache
+def _work_per_unit(engine: EngineProfile, rows: int) -> Array:
+    """Work of one compressed request, of one Σo and of one Σo², shape (7, 3, rows)."""
+    boundaries = boundaries_of(rows)
+    units = np.broadcast_to(_BASIS, (MOMENTS, 3, rows))
+    return work(compressed(units, boundaries), boundaries, engine)
+
+
+def _long_load(grid: Grid) -> Array:
+    engine = grid.request.long_profile
+    context = np.full(1, float(grid.request.long_context_tokens))
+    seconds = _seconds(context, engine, grid.request)[:, 0]
+    per_moment = seconds @ moment_rows(engine.prefill_chunk_tokens)
+    total = (seconds @ grid.above) - (per_moment @ grid.moved[:MOMENTS]).reshape(
+        grid.steps, grid.rows
+    )
+    return np.maximum(total, 0.0).ravel()
+
+
+def _seconds(context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Array:
+    """Load per unit of work, shape (7, contexts)."""
+    seconds = np.repeat(running_seconds(engine)[:, None], context_tokens.size, axis=1)
+    if request.admission is Admission.RESERVED:
+        block = engine.kv_block_tokens
+        slots = engine.kv_capacity_tokens // (np.ceil(context_tokens / block) * block)
+        seconds[ITERATIONS] += engine.base_iteration_s / np.maximum(slots, 1.0)
+    else:
+        seconds[CONTEXT] += engine.base_iteration_s / engine.kv_capacity_tokens
+    return seconds
