@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,12 @@ def run_offline(source: Source, settings: Settings, speed: float, output: Output
 
     sink = Offline(settings, load_catalogue(settings.profiles), speed, on_effect)
     with ExitStack() as stack:
-        on_progress = stack.enter_context(progress("counted", source.expected))
+        # On a terminal the recommendations show how far it is; a bar would break their lines.
+        on_progress = (
+            (lambda _: None)
+            if sys.stdout.isatty()
+            else stack.enter_context(progress("counted", source.expected))
+        )
         run = Replay(
             sink,
             speed=math.inf,

@@ -47,7 +47,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        made.add_column(column, justify="right" if index else "left", overflow="fold")
+        made.add_column(column, justify="right" if index else "left", no_wrap=index > 0)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -47,6 +48,19 @@ BINDINGS: Final[dict[Binding, str]] = {
     Binding.PREFILL_TTFT: "prefill",
     Binding.QUEUE_WAIT: "queue",
     Binding.MINIMUM: "minimum",
+}
+
+FIGURES: Final[dict[str, Callable[[PoolPlan], str]]] = {
+    "replicas": lambda pool: tokens(pool.replicas),
+    "GPUs": lambda pool: tokens(pool.gpus),
+    "context, tokens": lambda pool: tokens(pool.context_tokens),
+    "requests/s": lambda pool: f"{pool.arrival_rate_per_s:,.4g}",
+    "load": lambda pool: percent(pool.utilization, 0),
+    "slots in use": lambda pool: percent(pool.slot_occupancy, 0),
+    "P99 TTFT": lambda pool: seconds(pool.ttft_p99_s),
+    "over the target": lambda pool: percent(pool.ttft_violation_share, 2),
+    "size set by": lambda pool: BINDINGS[pool.binding],
+    "USD/h": lambda pool: usd(pool.cost_usd_per_h),
 }
 
 
@@ -174,34 +188,16 @@ def _engine_names(plan: Plan) -> str:
 
 
 def _pools(plan: Plan) -> Any:
-    shown = table(
-        "pool", "replicas", "GPUs", "context", "req/s", "load", "slots used",
-        "P99 TTFT", "over target", "set by", "USD/h",
-    )  # fmt: skip
-    for pool in (plan.short, plan.long):
-        if pool is not None:
-            shown.add_row(*_pool(pool, only=plan.long is None))
+    """Return a table with a column a pool: it must fit 80 columns."""
+    pools = [plan.short] if plan.long is None else [plan.short, plan.long]
+    shown = table("", *(["all requests"] if plan.long is None else ["short", "long"]))
+    for name, figure in FIGURES.items():
+        shown.add_row(name, *(figure(pool) for pool in pools))
     return shown
 
 
-def _pool(pool: PoolPlan, only: bool) -> list[str]:
-    return [
-        "all" if only else pool.name,
-        tokens(pool.replicas),
-        tokens(pool.gpus),
-        tokens(pool.context_tokens),
-        f"{pool.arrival_rate_per_s:,.4g}",
-        percent(pool.utilization, 0),
-        percent(pool.slot_occupancy, 0),
-        seconds(pool.ttft_p99_s),
-        percent(pool.ttft_violation_share, 2),
-        BINDINGS[pool.binding],
-        usd(pool.cost_usd_per_h),
-    ]
-
-
 def _baselines(baselines: tuple[Baseline, ...]) -> Any:
-    shown = table("compared with", "split at", "short", "long", "GPUs", "USD/h", "this plan saves")
+    shown = table("compared with", "split at", "short", "long", "GPUs", "USD/h", "saved")
     for one in baselines:
         if not one.feasible:
             shown.add_row(BASELINES[one.name], "–", "–", "–", "–", "–", f"({one.reason})")

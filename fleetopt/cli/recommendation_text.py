@@ -46,7 +46,8 @@ def _lines(it: Recommendation) -> Iterator[str]:
         yield f"{_INDENT}boundary: regret {percent(it.regret_ratio)}, {it.drift.state.value}{drift}"
     if it.infeasible is not None:
         reachable = it.infeasible.tightest_slo
-        hint = f"; what can be met: {reachable}" if reachable else ""
+        said = reachable is None or reachable in it.infeasible.text
+        hint = "" if said else f"; what can be met: {reachable}"
         yield f"{_INDENT}infeasible: {it.infeasible.text}{hint}"
     for alert in it.alerts:
         yield f"{_INDENT}ALERT {alert.kind.value}: {alert.text}"
