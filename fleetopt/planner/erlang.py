@@ -44,7 +44,7 @@ def erlang_b(servers: ArrayLike, load: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> float(erlang_b(2.0, 1.0))
+    >>> round(float(erlang_b(2.0, 1.0)), 12)
     0.2
     """
     c, a = np.asarray(servers, dtype=np.float64), np.asarray(load, dtype=np.float64)

@@ -67,9 +67,9 @@ def plan(workload: Workload, request: PlanRequest) -> Plan | Infeasible:
     >>> from fleetopt.planner.target import TtftTarget
     >>> a100 = EngineProfile("a100", "a100", "llama", 1, 8e-3, 0, 8e-8, 0, 0, 512, 2**20, 2.21)
     >>> request = PlanRequest(a100, a100, 65536, TtftTarget(60.0), Admission.RESERVED)
-    >>> chosen = plan(Workload.from_cdf([(2048, 0.9), (65536, 1.0)], 0.2, 500.0), request)
+    >>> chosen = plan(Workload.from_cdf([(2048, 0.9), (65536, 1.0)], 0.2, 9.0), request)
     >>> chosen.boundary_tokens, chosen.short_replicas, chosen.long_replicas
-    (2048, 22, 87)
+    (32768, 14, 6)
     """
     refused = unplannable(workload, request)
     if refused:
