@@ -26,6 +26,9 @@ ROWS_PER_BATCH: Final = 250
 MAX_UNACKNOWLEDGED: Final = 10_000
 """Messages in flight at once; `send` waits beyond that, so that memory stays bounded."""
 
+GIVE_UP_AFTER: Final = 100
+"""Messages refused in a row, each after its retries, that mean there is no point in going on."""
+
 _COMPRESSION, _LINGER_MS, _BATCH_BYTES = "lz4", 20, 1 << 18
 
 
@@ -75,7 +78,8 @@ class RequestProducer:
     """Sends request records to a topic; use it as an async context manager.
 
     All records of a fleet go to one partition, in order. Nothing is lost silently: `sent` counts
-    what the broker acknowledged and what it refused after every retry.
+    what the broker acknowledged and what it refused after every retry. A broker that takes
+    nothing any more raises ServiceError at one of the next sends.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class RequestProducer:
         self._producer: AIOKafkaProducer | None = None
         self._src = uuid.uuid4().hex[:16]
         self._seq = 0
+        self._refused_in_row = 0
         self._room = asyncio.Semaphore(MAX_UNACKNOWLEDGED)
         self._unsettled = 0
         self._idle = asyncio.Event()
@@ -164,6 +169,13 @@ class RequestProducer:
         if self._producer is None:
             raise ServiceError("the producer is not started: use it in `async with`")
         await self._room.acquire()
+        if self._refused_in_row >= GIVE_UP_AFTER:
+            self._room.release()
+            raise ServiceError(
+                f"Kafka at {self._bootstrap_servers} took {self.sent.records} requests and refused "
+                f"the last {self._refused_in_row} messages ({self.sent.first_refusal}): given up; "
+                "see what ails it and send the rest again"
+            )
         try:
             future = await self._producer.send(self._topic, value=value, key=fleet.encode())
         except (KafkaError, OSError) as error:
@@ -183,10 +195,12 @@ class RequestProducer:
         if error is not None:
             self._refuse(error, records)
         else:
+            self._refused_in_row = 0
             self.sent.messages += 1
             self.sent.records += records
 
     def _refuse(self, error: BaseException, records: int) -> None:
+        self._refused_in_row += 1
         self.sent.refused_messages += 1
         self.sent.refused_records += records
         if self.sent.first_refusal is None:

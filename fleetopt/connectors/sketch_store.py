@@ -75,8 +75,13 @@ class StoredCover:
     fleets: Mapping[str, bytes]
 
 
+def sketch_epoch(topic_id: str, slice_s: int) -> str:
+    """Return what sketches depend on beside the topic's name: its id, and how time is cut."""
+    return f"{topic_id}:{slice_s}s"
+
+
 class SketchStore:
-    """The sketches of one topic, by partition; `epoch` is the topic's id."""
+    """The sketches of one topic, by partition; `epoch` is a `sketch_epoch`."""
 
     def __init__(self, client: Redis, topic: str, epoch: str, ttl_s: float) -> None:
         self._client = client
@@ -136,6 +141,17 @@ class SketchStore:
                 if name.startswith(_FLEET)
             },
         )
+
+    async def forget(self, partition: int) -> None:
+        """Delete what is stored of a partition."""
+        cover = self._cover(partition)
+        names = await cast(Awaitable[list[bytes]], self._client.hkeys(cover))
+        slices = [
+            self._slices(partition, name[len(_FLEET) :].decode())
+            for name in names
+            if name.startswith(_FLEET)
+        ]
+        await self._client.delete(cover, *slices)
 
     async def load_slices(
         self, partition: int, wanted: Mapping[str, list[int]]

@@ -166,7 +166,11 @@ class Topics:
             name,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            topic_configs={_RETENTION: str(retention_ms)},
+            # The broker's clock is one clock; those of the senders are many.
+            topic_configs={
+                _RETENTION: str(retention_ms),
+                "message.timestamp.type": "LogAppendTime",
+            },
         )
         response = await admin.create_topics([topic], timeout_ms=int(self._timeout_s * 1000))
         _, code, message = response.topic_errors[0]

@@ -77,9 +77,14 @@ def restore(
     )
     for name, meta in cover.fleets.items():
         window = FleetWindow(config, decode_meta(meta))
-        window.slices = {
-            index: _sketch(config, data) for index, data in slices.get(name, {}).items()
-        }
+        stored = slices.get(name, {})
+        lost = [index for index in window.meta.open if index not in stored]
+        if lost:
+            raise InputError(
+                f"slices {lost} of fleet {name!r} are not stored any more: has Redis evicted "
+                "keys? FleetOpt needs maxmemory-policy noeviction"
+            )
+        window.slices = {index: _sketch(config, data) for index, data in stored.items()}
         windows.fleets[name] = window
     return windows
 

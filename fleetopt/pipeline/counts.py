@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from fleetopt.config.settings import KafkaSettings
-from fleetopt.connectors.sketch_store import SketchStore
+from fleetopt.config.settings import Settings
+from fleetopt.connectors.sketch_store import SketchStore, sketch_epoch
 from fleetopt.connectors.topics import Topics
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.sketch import Sketch
@@ -33,15 +33,17 @@ class Counts:
         return self.accepted + self.late + self.duplicated + self.rejected
 
 
-async def read_counts(client: Redis, kafka: KafkaSettings) -> Counts:
+async def read_counts(client: Redis, settings: Settings) -> Counts:
     """Read the counts of the topic; all zero where it does not exist.
 
     Raises ServiceError where Kafka does not answer, and Redis's own errors where it does not.
     """
+    kafka = settings.kafka
     async with Topics(kafka.bootstrap_servers) as topics:
-        epoch = await topics.topic_id(kafka.topic)
-    if epoch is None:
+        topic_id = await topics.topic_id(kafka.topic)
+    if topic_id is None:
         return Counts()
+    epoch = sketch_epoch(topic_id, settings.window.slice_s)
     store = SketchStore(client, kafka.topic, epoch, ttl_s=1)
     covers = [await store.load(partition) for partition in range(kafka.partitions)]
     known = [cover for cover in covers if cover is not None]

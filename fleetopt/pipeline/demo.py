@@ -207,7 +207,7 @@ async def _counted(redis: Redis, settings: Settings, sent: int, worker: _Worker)
     deadline = time.monotonic() + COUNTING_LIMIT_S
     while True:
         worker.check()
-        counts = await read_counts(redis, settings.kafka)
+        counts = await read_counts(redis, settings)
         if counts.total >= sent or time.monotonic() > deadline:
             return counts
         await asyncio.sleep(0.2)

@@ -5,6 +5,7 @@ What can't be used comes back as dead letters; everything else is counted, once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -65,13 +66,16 @@ class _Pending:
 
 
 def fold(
-    windows: PartitionWindows, messages: Iterable[Message], max_future_s: float
+    windows: PartitionWindows,
+    messages: Iterable[Message],
+    max_future_s: float,
+    received_s: float = math.inf,
 ) -> list[DeadLetter]:
     """Count the messages' requests in `windows` and move its position past the last message.
 
     Messages before the position are covered already and are passed over. A request may not
-    arrive later than its message's timestamp plus `max_future_s`: one clock ahead of the others
-    would close everybody's slices.
+    arrive more than `max_future_s` later than its message's timestamp, or than `received_s`, our
+    own clock: one clock ahead of the others would close everybody's slices.
     """
     letters: list[DeadLetter] = []
     pending: dict[str, _Pending] = {}
@@ -85,12 +89,13 @@ def fold(
         if offset < windows.position:
             continue
         windows.position = offset + 1
-        latest_s = message.timestamp / 1e3 + max_future_s if message.timestamp > 0 else None
+        logged_s = message.timestamp / 1e3 if message.timestamp > 0 else math.inf
+        latest_s = min(logged_s, received_s) + max_future_s
         decoded = decode_message(message.value)
         for rejected in decoded.rejected:
             reject(offset, rejected)
         for record in decoded.records:
-            if latest_s is not None and record.arrival_s > latest_s:
+            if record.arrival_s > latest_s:
                 reject(offset, _future(record.arrival_s, latest_s, msgspec.json.encode(record)))
                 continue
             rows = pending.get(record.fleet)
@@ -109,7 +114,7 @@ def fold(
 
 
 def _fold_batch(
-    windows: PartitionWindows, pending: dict[str, _Pending], batch: Batch, latest_s: float | None
+    windows: PartitionWindows, pending: dict[str, _Pending], batch: Batch, latest_s: float
 ) -> list[Rejected]:
     window = windows.fleet(batch.fleet)
     if window is None:
@@ -120,7 +125,7 @@ def _fold_batch(
         return []
     rejected: list[Rejected] = []
     columns, until_s = batch.columns, batch.until_s
-    if latest_s is not None and len(columns) and columns.arrival_s.max() > latest_s:
+    if len(columns) and columns.arrival_s.max() > latest_s:
         early = columns.arrival_s > latest_s
         ahead = columns.take(early)
         value = _as_json(batch.fleet, ahead)
@@ -132,7 +137,7 @@ def _fold_batch(
     rows.add_columns(columns)
     if until_s is not None:
         _drain(windows, batch.fleet, rows)
-        if latest_s is not None and until_s > latest_s:
+        if until_s > latest_s:
             value = msgspec.json.encode({"fleet": batch.fleet, "until_s": until_s})
             rejected.append(_future(until_s, latest_s, value))
         else:

@@ -26,9 +26,9 @@ from fleetopt.config.settings import Settings
 from fleetopt.connectors.dead_letter import dead_letter_topic, send_dead_letters
 from fleetopt.connectors.kafka import make_consumer, make_producer
 from fleetopt.connectors.redis import UNREACHABLE, wait_until_ready
-from fleetopt.connectors.sketch_store import SketchStore
+from fleetopt.connectors.sketch_store import SketchStore, StoredCover, sketch_epoch
 from fleetopt.connectors.topics import Topics, TopicState
-from fleetopt.errors import ServiceError
+from fleetopt.errors import InputError, ServiceError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.fold import fold
 from fleetopt.pipeline.window import FleetWindow, PartitionWindows, WindowConfig
@@ -120,7 +120,7 @@ class Ingest(Service):
         self.store = SketchStore(
             self._redis,
             self.settings.kafka.topic,
-            state.topic_id,
+            sketch_epoch(state.topic_id, window.slice_s),
             ttl_s=max(86_400.0, 3 * window.slice_s * window.slices),
         )
         consumer = make_consumer(self.settings.kafka, self.settings.ingest)
@@ -197,7 +197,9 @@ class Ingest(Service):
                 offset=owned.windows.position,
                 missing=gap,
             )
-        letters = fold(owned.windows, messages, self.settings.kafka.max_future_s)
+        letters = fold(
+            owned.windows, messages, self.settings.kafka.max_future_s, received_s=time.time()
+        )
         owned.progressed_at = time.monotonic()
         if letters:
             log.warning(
@@ -224,21 +226,35 @@ class Ingest(Service):
         now = time.monotonic()
         cover = await self._persist(lambda: store.load(partition))
         if cover is not None:
-            wanted = checkpoint.open_slices(cover)
-            slices = await self._persist(lambda: store.load_slices(partition, wanted))
-            windows = checkpoint.restore(self.window, cover, slices)
-            log.info("going on from stored sketches", partition=partition, offset=cover.position)
-            return _Owned(windows, cover.position, now)
+            try:
+                windows = await self._restored(store, partition, cover)
+            except InputError as error:
+                log.error("stored sketches are of no use", partition=partition, error=str(error))  # noqa: TRY400
+                await self._persist(lambda: store.forget(partition))
+            else:
+                log.info(
+                    "going on from stored sketches", partition=partition, offset=cover.position
+                )
+                return _Owned(windows, cover.position, now)
+        offset = await self._rewound(consumer, source)
+        log.info("reading the log's last window", partition=partition, offset=offset)
+        return _Owned(PartitionWindows(self.window, position=offset), None, now)
+
+    async def _restored(
+        self, store: SketchStore, partition: int, cover: StoredCover
+    ) -> PartitionWindows:
+        wanted = checkpoint.open_slices(cover)
+        slices = await self._persist(lambda: store.load_slices(partition, wanted))
+        return checkpoint.restore(self.window, cover, slices)
+
+    async def _rewound(self, consumer: AIOKafkaConsumer, source: TopicPartition) -> int:
+        """Return the offset from which the log holds a whole window."""
         span_s = self.window.slice_s * (self.window.slices + 1) + self.window.allowed_lateness_s
         since_ms = round((time.time() - span_s) * 1e3)
         # The end is asked for first: what is appended meanwhile comes after it.
         end = (await consumer.end_offsets([source]))[source]
         found = (await consumer.offsets_for_times({source: since_ms}))[source]
-        offset = end if found is None else found.offset
-        log.info(
-            "no stored sketches: reading the log's last window", partition=partition, offset=offset
-        )
-        return _Owned(PartitionWindows(self.window, position=offset), None, now)
+        return int(end if found is None else found.offset)
 
     async def _flush(self, consumer: AIOKafkaConsumer) -> None:
         store = self._present_store()

@@ -143,6 +143,31 @@ def test_redis_emptied_while_a_worker_runs(
     assert (seen.accepted, seen.duplicated) == (sent, 5 * ROWS)
 
 
+@pytest.mark.parametrize("field", ["fleet:fleet-0", "sources", "slices"])
+def test_damaged_state_is_rebuilt_from_the_log(place: Place, tmp_path: Path, field: str) -> None:
+    import redis
+
+    sent = 100 * ROWS
+    send(place, batches(100, seed=7))
+    with worker(place, tmp_path / "worker.log") as process:
+        assert wait_for(place, exactly(sent)).total == sent
+        assert stop(process) == 0
+    with redis.Redis.from_url(place.redis_url) as client:
+        if field == "slices":
+            (key,) = client.keys("*:slices:fleet-0")
+            client.delete(key)
+        else:
+            (key,) = [key for key in client.keys("*:cover") if client.hexists(key, field)][:1]
+            client.hset(key, field, b"\xc1damaged")
+    with worker(place, tmp_path / "worker.log") as process:
+        send(place, batches(1, seed=8))  # repeated, so not counted again
+        seen = wait_for(place, lambda seen: seen.accepted == sent and seen.duplicated == ROWS)
+        assert stop(process) == 0
+    log = (tmp_path / "worker.log").read_text()
+    assert (seen.accepted, seen.duplicated) == (sent, ROWS), log[-3000:]
+    assert "stored sketches are of no use" in log
+
+
 def test_a_paused_worker_that_comes_back_changes_nothing(place: Place, tmp_path: Path) -> None:
     half = BATCHES // 2
     values = batches(BATCHES, seed=4)

@@ -148,12 +148,23 @@ def test_damaged_state_is_an_input_error(damaged: bytes) -> None:
         checkpoint.restore(CONFIG, cover, {})
 
 
+def test_slices_that_are_gone_are_an_input_error() -> None:
+    windows = PartitionWindows(CONFIG)
+    fold(windows, log_of(as_json(record(5.0))), MAX_FUTURE_S)
+    shelf = Shelf()
+    shelf.store(windows)
+    cover = StoredCover(1, shelf.sources, shelf.rejected, shelf.metas)
+    with pytest.raises(InputError, match="noeviction"):
+        checkpoint.restore(CONFIG, cover, {})
+
+
 def test_slices_of_another_length_are_an_input_error() -> None:
     windows = PartitionWindows(CONFIG)
     fold(windows, log_of(as_json(record(5.0))), MAX_FUTURE_S)
     shelf = Shelf()
     shelf.store(windows)
     cover = StoredCover(1, shelf.sources, shelf.rejected, shelf.metas)
-    foreign = {"chat": {5: Sketch.for_slice(60).to_bytes()}}
+    (index,) = windows.fleets["chat"].open_indices()
+    foreign = {"chat": {index: Sketch.for_slice(60).to_bytes()}}
     with pytest.raises(InputError, match=r"window\.slice_s"):
         checkpoint.restore(CONFIG, cover, foreign)

@@ -120,13 +120,15 @@ extremes = st.one_of(
 def test_whatever_is_in_the_log_the_state_can_be_stored(values: list[bytes]) -> None:
     windows = folded(*values)
     assert windows.position == len(values)
+    changes = checkpoint.changes(windows)
     cover = StoredCover(
         windows.position,
         checkpoint.sources_bytes(windows),
         checkpoint.rejected_bytes(windows),
-        {name: change.meta for name, change in checkpoint.changes(windows).items()},
+        {name: change.meta for name, change in changes.items()},
     )
-    restored = checkpoint.restore(CONFIG, cover, {})
+    slices = {name: change.slices for name, change in changes.items()}
+    restored = checkpoint.restore(CONFIG, cover, slices)
     assert restored.rejected == windows.rejected
     assert restored.fleets.keys() == windows.fleets.keys()
 
@@ -238,3 +240,12 @@ def test_a_leap_of_years_in_one_fetch_keeps_a_window() -> None:
     fold(windows, log, MAX_FUTURE_S)
     assert meta_of(windows).accepted == 10_000
     assert len(windows.fleets[CHAT].slices) <= CONFIG.slices + 4
+
+
+def test_our_own_clock_bounds_arrivals_too() -> None:
+    windows = PartitionWindows(CONFIG)
+    ahead = log_of(as_json(record(5.0)))
+    arrival_s = record(5.0)["arrival_s"]
+    letters = fold(windows, ahead, 10.0, received_s=arrival_s - 11.0)
+    assert [letter.rejected.reason.value for letter in letters] == ["future_arrival"]
+    assert "chat" not in windows.fleets
