@@ -141,10 +141,11 @@ async def _to_kafka(
             replayed = await run.run(source.chunks())
     for note in source.notes:
         print_note(note)
-    return _report(replayed, producer.sent, clock.now_s() - started_s, output)
+    return report_sent(replayed, producer.sent, clock.now_s() - started_s, output)
 
 
-def _report(replayed: Replayed, sent: Sent, took_s: float, output: Output) -> int:
+def report_sent(replayed: Replayed, sent: Sent, took_s: float, output: Output) -> int:
+    """Say what was sent and what was refused; return the exit code."""
     if output is Output.JSON:
         print_json(
             {

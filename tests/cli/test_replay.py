@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from fleetopt.cli.output import Output
+from fleetopt.cli.replay import report_sent
 from fleetopt.connectors.decode import decode_message
+from fleetopt.connectors.producer import Sent
 from fleetopt.connectors.topics import ensure_topic
 from fleetopt.pipeline.embedded import EmbeddedBroker
+from fleetopt.pipeline.replay import Replayed
 from tests.cli.conftest import Cli, clean_environment
 from tests.connectors.test_producer import consume
 
@@ -218,3 +222,14 @@ def test_offline_prints_the_recommendations(shell: Cli, tmp_path: Path) -> None:
     infeasible = shell("replay", path, "--offline", FLEETOPT_FLEET__SLO_TTFT_P99="1ms")
     assert infeasible.code == 3
     assert "infeasible: " in infeasible.out
+
+
+def test_what_the_broker_refused_is_said_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    sent = Sent(messages=3, records=700, refused_messages=1, refused_records=50)
+    sent.first_refusal = "too large"
+    assert report_sent(Replayed(750, 1e9, 2e9), sent, 1.0, Output.TABLE) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("sent 700 requests in 3 messages")
+    assert captured.err == (
+        "error: the broker refused 50 requests in 1 messages, first: too large\n"
+    )

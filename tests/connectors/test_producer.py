@@ -155,6 +155,23 @@ def test_what_a_dead_broker_never_took_is_counted(topic: str) -> None:
     assert sent.first_refusal
 
 
+def test_a_broker_that_takes_nothing_any_more_is_given_up(topic: str) -> None:
+    async def send(broker: EmbeddedBroker) -> None:
+        await ensure_topic(broker.bootstrap_servers, topic, 1, 3_600)
+        async with RequestProducer(
+            broker.bootstrap_servers, topic, MessageShape.RECORD, request_timeout_s=0.5
+        ) as producer:
+            await producer.send("a", requests("a", 5))
+            await producer.flush()
+            broker.kill()
+            while True:
+                await producer.send("a", requests("a", 1_000))
+                await producer.flush()
+
+    with EmbeddedBroker() as broker, pytest.raises(ServiceError, match="took 5 requests and ref"):
+        asyncio.run(send(broker))
+
+
 def test_a_message_too_large_is_refused_and_the_next_is_not(
     embedded_broker: EmbeddedBroker, topic: str
 ) -> None:
