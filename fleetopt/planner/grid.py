@@ -29,6 +29,7 @@ Index = NDArray[np.intp]
 ONE_POOL: Final = 0
 """The cell (0, 0)."""
 
+_NO_LENGTH: Final = np.zeros(1)
 _ROUNDING: Final = 1e-12
 """A smaller share of the requests than this is what is left of none after subtraction."""
 
@@ -79,57 +80,94 @@ class Grid:
 
     def short_sums(self, cells: Index) -> Sums:
         """Work, slots and load of these cells' short pools."""
-        row = cells % self.rows
-        boundary = self.boundaries[row]
-        moved = compressed(self.moved[:MOMENTS, cells], boundary)
-        per_s = self.below[:, row] + work(moved, boundary, self.request.short_profile)
-        return _sums(per_s, boundary, self.request.short_profile, self.request)
+        per_s, context = self._short_work(cells), self.boundaries[cells % self.rows]
+        return _sums(per_s, context, self.request.short_profile, self.request)
 
     def long_sums(self, cells: Index) -> Sums:
         """Work, slots and load of these cells' long pools, without what was compressed."""
+        context = np.full(cells.size, float(self.request.long_context_tokens))
+        return _sums(self._long_work(cells), context, self.request.long_profile, self.request)
+
+    def both_sums(self, cells: Index) -> tuple[Sums, Sums]:
+        """Those of both pools, at once where both have the same engine."""
+        if self.request.short_profile is not self.request.long_profile:
+            return self.short_sums(cells), self.long_sums(cells)
+        per_s = np.concatenate([self._short_work(cells), self._long_work(cells)], axis=1)
+        context = np.full(2 * cells.size, float(self.request.long_context_tokens))
+        context[: cells.size] = self.boundaries[cells % self.rows]
+        return _sums(per_s, context, self.request.long_profile, self.request).split(cells.size)
+
+    def _short_work(self, cells: Index) -> Array:
+        row = cells % self.rows
+        boundary = self.boundaries[row]
+        moved = compressed(self.moved[:MOMENTS, cells], boundary)
+        per_s = work(moved, boundary, self.request.short_profile)
+        per_s += self.below[:, row]
+        return per_s
+
+    def _long_work(self, cells: Index) -> Array:
         moved = self.moved[:, cells]
-        taken = work(moved[:MOMENTS], np.zeros(1), self.request.long_profile)
+        taken = work(moved[:MOMENTS], _NO_LENGTH, self.request.long_profile)
         taken[CONTEXT_SQ] = moved[MOMENTS]
         per_s = np.maximum(self.above[:, cells % self.rows] - taken, 0.0)
         none = per_s[REQUESTS] < _ROUNDING * self.above[REQUESTS, 0]
         if none.any():
             per_s[:, none] = 0.0
-        context = np.full(1, float(self.request.long_context_tokens))
-        return _sums(per_s, context, self.request.long_profile, self.request)
+        return per_s
 
     def short_pools(self, cells: Index, sums: Sums | None = None) -> Pools:
         """Short pools of these cells, compressed requests included."""
-        row = cells % self.rows
-        counts = np.where(np.arange(self.rows) < row[:, None], self.moments[0], 0.0)
-        arrived = compressed(self.moved[:MOMENTS, cells], self.boundaries[row])
-        mix = self._mix(counts, arrived[..., None])
+        mix = self._mix(self._short_counts(cells), self._arrived(cells))
         return Pools(self.request.short_profile, sums or self.short_sums(cells), mix)
 
     def long_pools(self, cells: Index, sums: Sums | None = None) -> Pools:
         """Long pools of these cells, without what was compressed."""
-        step, row = np.divmod(cells, self.rows)
-        counts = np.where(np.arange(self.rows) < row[:, None], 0.0, self.moments[0])
-        if step.any():
-            taken = np.zeros((cells.size, self.rows + self.steps))
-            steps = np.arange(self.steps - 1)
-            moved = self.movable[:, row].T * (steps < step[:, None])
-            taken[np.arange(cells.size)[:, None], row[:, None] + steps] = moved
-            counts = np.maximum(counts - taken[:, : self.rows], 0.0)
-        mix = self._mix(counts, np.zeros((MOMENTS, cells.size, 0)))
+        mix = self._mix(self._long_counts(cells), None)
         return Pools(self.request.long_profile, sums or self.long_sums(cells), mix)
 
-    def _mix(self, counts: Array, extra: Array) -> PromptMix:
-        """Prompts at mean ∓ deviation of every bin, and of every extra group."""
+    def both_pools(self, cells: Index, short: Sums, long: Sums) -> Pools:
+        """The short pools, then the long ones, where both have the same engine."""
+        counts = np.concatenate([self._short_counts(cells), self._long_counts(cells)])
+        arrived = np.zeros((MOMENTS, 2 * cells.size))
+        arrived[:, : cells.size] = self._arrived(cells)
+        return Pools(self.request.long_profile, short.with_(long), self._mix(counts, arrived))
+
+    def _short_counts(self, cells: Index) -> Array:
+        """Requests per bin that are short by themselves, shape (cells, bins)."""
+        row = cells % self.rows
+        return np.asarray(self.moments[0] * (np.arange(self.rows) < row[:, None]))
+
+    def _long_counts(self, cells: Index) -> Array:
+        """Requests per bin that are long and stay so, shape (cells, bins)."""
+        step, row = np.divmod(cells, self.rows)
+        counts = np.asarray(self.moments[0] * (np.arange(self.rows) >= row[:, None]))
+        if not step.any():
+            return counts
+        taken = np.zeros((cells.size, self.rows + self.steps))
+        steps = np.arange(self.steps - 1)
+        moved = self.movable[:, row].T * (steps < step[:, None])
+        taken[np.arange(cells.size)[:, None], row[:, None] + steps] = moved
+        counts -= taken[:, : self.rows]
+        return np.asarray(np.maximum(counts, 0.0))
+
+    def _arrived(self, cells: Index) -> Array:
+        """Moments of the compressed as they arrive, shape (6, cells)."""
+        return compressed(self.moved[:MOMENTS, cells], self.boundaries[cells % self.rows])
+
+    def _mix(self, counts: Array, arrived: Array | None) -> PromptMix:
+        """Prompts at mean ∓ deviation of every bin, and of what arrived compressed."""
         low, high = self._prompts
-        bins, extras = low.size, extra.shape[2]
-        tokens = np.empty((counts.shape[0], 2 * (bins + extras)))
-        weight = np.empty_like(tokens)
+        bins = low.size
+        points = 2 * bins + (0 if arrived is None else 2)
+        tokens = np.empty((counts.shape[0], points))
+        share = np.empty_like(tokens)
         tokens[:, :bins], tokens[:, bins : 2 * bins] = low, high
-        weight[:, :bins] = weight[:, bins : 2 * bins] = counts
-        if extras:
-            tokens[:, -2:-1], tokens[:, -1:] = _two_points(extra)
-            weight[:, -2:] = extra[0]
-        return PromptMix(tokens, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300))
+        share[:, :bins] = share[:, bins : 2 * bins] = counts
+        if arrived is not None:
+            tokens[:, -2], tokens[:, -1] = _two_points(arrived)
+            share[:, -2] = share[:, -1] = arrived[0]
+        share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
+        return PromptMix(tokens, share)
 
 
 def build(workload: Workload, request: PlanRequest) -> Grid:
@@ -228,8 +266,6 @@ def _movable(
 
 def _sums(per_s: Array, context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Sums:
     slot_count = slots(per_s, context_tokens, engine, request)
-    if slot_count.size != per_s.shape[1]:
-        slot_count = np.broadcast_to(slot_count, per_s.shape[1:])
     return Sums(per_s, slot_count, load(per_s, slot_count, engine))
 
 

@@ -34,6 +34,21 @@ class Sums:
         """The pools at these indices."""
         return Sums(self.per_s[:, index], self.slot_count[index], self.load[index])
 
+    def with_(self, other: "Sums") -> "Sums":
+        """Both batches in one: a small batch takes as long as a larger one."""
+        return Sums(
+            np.concatenate([self.per_s, other.per_s], axis=1),
+            np.concatenate([self.slot_count, other.slot_count]),
+            np.concatenate([self.load, other.load]),
+        )
+
+    def split(self, count: int) -> tuple["Sums", "Sums"]:
+        """The first `count` pools, and the rest."""
+        return (
+            Sums(self.per_s[:, :count], self.slot_count[:count], self.load[:count]),
+            Sums(self.per_s[:, count:], self.slot_count[count:], self.load[count:]),
+        )
+
 
 @dataclass(frozen=True)
 class Pools:
@@ -52,22 +67,6 @@ class Pools:
         """The pools at these indices."""
         mix = PromptMix(self.mix.tokens[index], self.mix.share[index])
         return Pools(self.engine, self.sums.take(index), mix)
-
-    def with_(self, other: "Pools") -> "Pools":
-        """Both batches in one, of the same engine: small batches cost as much as large ones."""
-        mine, theirs = self.mix.tokens.shape[1], other.mix.tokens.shape[1]
-        size = self.load.size
-        tokens = np.zeros((size + other.load.size, max(mine, theirs)))
-        share = np.zeros_like(tokens)
-        tokens[:size, :mine], tokens[size:, :theirs] = self.mix.tokens, other.mix.tokens
-        share[:size, :mine], share[size:, :theirs] = self.mix.share, other.mix.share
-        a, b = self.sums, other.sums
-        sums = Sums(
-            np.concatenate([a.per_s, b.per_s], axis=1),
-            np.concatenate([a.slot_count, b.slot_count]),
-            np.concatenate([a.load, b.load]),
-        )
-        return Pools(self.engine, sums, PromptMix(tokens, share))
 
 
 def least_replicas(load: Array, request: PlanRequest) -> Array:

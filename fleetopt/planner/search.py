@@ -105,7 +105,7 @@ def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet 
 
 def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
     request = grid.request
-    short, long = grid.short_sums(cells), grid.long_sums(cells)
+    short, long = grid.both_sums(cells)
     short_price = request.short_profile.price_usd_per_replica_h
     long_price = request.long_profile.price_usd_per_replica_h
     two = cells != ONE_POOL
@@ -143,12 +143,12 @@ def _sizes(
 ) -> tuple[Array, Array]:
     """Fewest replicas of both pools of each cell, infinite above what is affordable."""
     request, dispersion, cells = grid.request, grid.dispersion, found.cells
-    longs, two = grid.long_pools(cells, found.long), cells != ONE_POOL
-    if two.all() and request.short_profile is request.long_profile:
-        both = grid.short_pools(cells, found.short).with_(longs)
+    two = cells != ONE_POOL
+    if request.short_profile is request.long_profile and two.all():
+        both = grid.both_pools(cells, found.short, found.long)
         counts = size(both, request, dispersion, np.concatenate([short_most, long_most]))
         return counts[: cells.size], counts[cells.size :]
-    long = size(longs, request, dispersion, long_most)
+    long = size(grid.long_pools(cells, found.long), request, dispersion, long_most)
     short = np.zeros(cells.size)
     needed = np.flatnonzero(two & np.isfinite(long))
     if needed.size:

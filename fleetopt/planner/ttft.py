@@ -127,6 +127,8 @@ def exceedance(state: Queues, slack_s: Array) -> Array:
     """
     left = slack_s - state.residual_s[:, None]
     prefill = state.prefill_delay[:, None] * np.exp(-_over(left, state.prefill_scale_s))
+    if not state.slot_delay.any():
+        return np.where(left < 0.0, 1.0, prefill)
     slot = state.slot_delay[:, None] * np.exp(-_over(left, state.slot_scale_s))
     longer = _over(left, np.maximum(state.prefill_scale_s, state.slot_scale_s))
     both = (state.prefill_delay * state.slot_delay)[:, None] * (1.0 + longer) * np.exp(-longer)
@@ -228,6 +230,8 @@ def _slot_queue(
     shape = servers * engine.base_iteration_s * per_s[ITERATIONS] / np.maximum(load, 1e-300)
     shape = np.minimum(np.maximum(shape / peakedness, _SMALLEST_SHAPE), _LARGEST_SHAPE)
     delay = _delay(places, mean, shape, servers / np.maximum(free, 1e-9))
+    if not delay.any() and free.min() > 0.0:
+        return delay, delay
     iterations = np.maximum(per_s[ITERATIONS], 1e-300)
     residual = 0.5 * per_s[ITERATIONS_SQ] / iterations * (throughput / iterations)
     scale = peakedness * residual / np.maximum(free, 1e-9)
