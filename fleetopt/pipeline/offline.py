@@ -16,10 +16,10 @@ from fleetopt.config.settings import Settings
 from fleetopt.connectors.producer import ROWS_PER_BATCH, batch_of
 from fleetopt.connectors.wire import COLUMNS_VERSION, RequestBatch, RequestLog, encode_batch
 from fleetopt.pipeline.fold import fold
-from fleetopt.pipeline.view import FleetView, view
+from fleetopt.pipeline.view import FleetView, event_of, view
 from fleetopt.pipeline.window import PartitionWindows, WindowConfig
 from fleetopt.planner.choice import ReplanConfig
-from fleetopt.planner.effects import Effect, Observed, Trigger
+from fleetopt.planner.effects import Effect, Trigger
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.replanner import ReplannerState, overloaded, step
 
@@ -159,8 +159,7 @@ class Offline:
     def _plan(
         self, name: str, fleet: _Fleet, now_s: float, trigger: Trigger, seen: FleetView
     ) -> None:
-        event = Observed(seen.workload, seen.evidence, trigger)
-        fleet.state, effects = step(fleet.state, event, now_s, fleet.config)
+        fleet.state, effects = step(fleet.state, event_of(seen, trigger), now_s, fleet.config)
         for effect in effects:
             self._on_effect(name, now_s, effect)
 

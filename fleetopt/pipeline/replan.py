@@ -26,12 +26,10 @@ from fleetopt.errors import FleetOptError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.ingest import Ingest, Stirred
 from fleetopt.pipeline.sketch import Sketch
-from fleetopt.pipeline.view import FleetView, view
+from fleetopt.pipeline.view import FleetView, event_of, view
 from fleetopt.planner.choice import ReplanConfig
 from fleetopt.planner.effects import (
     Effect,
-    Event,
-    Observed,
     Publish,
     RaiseAlert,
     ResolveAlert,
@@ -138,11 +136,8 @@ class Replan(Service):
         progress = (seen.watermark_s, seen.accepted)
         if progress != fleet.progress:
             fleet.progress, fleet.heard_s = progress, now_s
-        event: Event
-        if now_s - fleet.heard_s > self.settings.replan.stale_after_s:
-            event = Silent(since_s=fleet.heard_s)
-        else:
-            event = Observed(workload=seen.workload, evidence=seen.evidence, trigger=trigger)
+        is_silent = now_s - fleet.heard_s > self.settings.replan.stale_after_s
+        event = Silent(since_s=fleet.heard_s) if is_silent else event_of(seen, trigger)
         state, effects = step(fleet.state, event, now_s, fleet.config)
         if await self._carry_out(name, effects, now_s):
             fleet.state = state

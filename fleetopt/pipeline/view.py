@@ -14,6 +14,7 @@ import numpy as np
 
 from fleetopt.pipeline.sketch import Sketch, cell_s
 from fleetopt.pipeline.window import FleetMeta, WindowConfig
+from fleetopt.planner.effects import Event, Idle, Observed, Trigger
 from fleetopt.planner.recommendation import Evidence
 from fleetopt.planner.workload import ArrivalStatistics, Workload
 
@@ -25,11 +26,19 @@ class FleetView:
     workload: Workload | None
     """None where no slice is closed yet or no request's tokens are known."""
     evidence: Evidence | None
+    """None where nothing is known; without a workload, it says that there was no request."""
     sketch: Sketch
     """The window's slices merged: for quantiles."""
     accepted: int
     late: int
     watermark_s: float
+
+
+def event_of(seen: FleetView, trigger: Trigger) -> Event:
+    """Return what the replanner is told of a window: requests, none, or nothing known."""
+    if seen.workload is None and seen.evidence is not None:
+        return Idle(seen.evidence)
+    return Observed(seen.workload, seen.evidence, trigger)
 
 
 def view(
@@ -68,7 +77,8 @@ def _planned(
     open_counts: Mapping[int, int],
     whole: Sketch,
 ) -> tuple[Workload | None, Evidence | None]:
-    if not closed or not whole.measured_count:
+    arrived = whole.arrival_count + sum(open_counts.values())
+    if not closed or (arrived and not whole.measured_count):
         return None, None
     indices = sorted(closed)
     one_second_cells = cell_s(config.slice_s) == 1.0
@@ -80,12 +90,6 @@ def _planned(
     # What an open slice has counted so far can only grow: a floor for the rate, at once.
     floor_per_s = max(open_counts.values(), default=0) / config.slice_s
     planned_per_s = max(arrivals.planned_per_s, floor_per_s)
-    workload = Workload(
-        moments=whole.moments,
-        arrival_rate_per_s=planned_per_s,
-        dispersion=arrivals.dispersion,
-        sample_count=whole.measured_count,
-    )
     evidence = Evidence(
         window_from_s=float(indices[0] * config.slice_s),
         window_to_s=float((indices[-1] + 1) * config.slice_s),
@@ -95,5 +99,13 @@ def _planned(
         planned_arrival_rate_per_s=planned_per_s,
         mean_arrival_rate_per_s=arrivals.mean_per_s,
         peak_arrival_rate_per_s=max(arrivals.peak_per_s, floor_per_s),
+    )
+    if not arrived:
+        return None, evidence
+    workload = Workload(
+        moments=whole.moments,
+        arrival_rate_per_s=planned_per_s,
+        dispersion=arrivals.dispersion,
+        sample_count=whole.measured_count,
     )
     return workload, evidence

@@ -17,6 +17,9 @@ PLANNED_QUANTILE: Final = 0.95
 DISPERSION_WINDOW_S: Final = 10
 """About the time that a chat request is in service: the scale that decides slot waits."""
 
+MIN_DISPERSION_WINDOWS: Final = 6
+"""With fewer sums the estimate is noise."""
+
 
 @dataclass(frozen=True)
 class ArrivalStatistics:
@@ -57,8 +60,9 @@ class ArrivalStatistics:
         slice_s : float
             Length of a slice, > 0.
         counts_per_s : array, shape (seconds,), optional
-            Arrivals in each second; the dispersion is measured on sums of 10 s. Without it,
-            or with less than two such sums, the arrivals are taken to be Poisson.
+            Arrivals in each second; the dispersion is measured on differences between successive
+            sums of 10 s [1]_. Without it, or with less than six such sums, the arrivals are
+            taken to be Poisson.
 
         Returns
         -------
@@ -70,6 +74,11 @@ class ArrivalStatistics:
         ------
         InputError
             On an empty window, or a negative or non-finite value.
+
+        References
+        ----------
+        .. [1] J. von Neumann et al., "The mean square successive difference", Annals of
+           Mathematical Statistics 12 (1941), 153-162.
         """
         if not (math.isfinite(slice_s) and slice_s > 0.0):
             raise InputError(f"slice_s is {slice_s}; expected a finite number > 0")
@@ -91,11 +100,15 @@ class ArrivalStatistics:
 def _dispersion(counts_per_s: ArrayLike) -> float:
     counts = _counts("counts_per_s", counts_per_s)
     windows = counts.size // DISPERSION_WINDOW_S
-    if windows < 2:
+    if windows < MIN_DISPERSION_WINDOWS:
         return 1.0
     sums = counts[: windows * DISPERSION_WINDOW_S].reshape(windows, -1).sum(axis=1)
     mean = float(sums.mean())
-    return max(1.0, float(sums.var(ddof=1)) / mean) if mean > 0.0 else 1.0
+    if mean == 0.0:
+        return 1.0
+    # Half the mean square of successive differences is the variance without the trend: the
+    # planned rate has the trend already, and it is no burstiness.
+    return max(1.0, float(np.square(np.diff(sums)).mean()) / 2.0 / mean)
 
 
 def _counts(name: str, values: ArrayLike) -> NDArray[np.float64]:

@@ -33,7 +33,14 @@ class Silent:
     since_s: float
 
 
-Event = Observed | Silent
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Every request of the window was reported, and there was none: zero, not unknown."""
+
+    evidence: Evidence
+
+
+Event = Observed | Idle | Silent
 
 
 @dataclass(frozen=True, slots=True)

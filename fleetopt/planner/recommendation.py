@@ -70,6 +70,7 @@ class PublishReason(StrEnum):
     TRAFFIC_UNKNOWN = "traffic_unknown"
     TRAFFIC_RETURNED = "traffic_returned"
     HELD_LAST_PLAN = "held_last_plan"
+    IDLE_CONFIRMED = "idle_confirmed"
     SLO_INFEASIBLE = "slo_infeasible"
     SLO_FEASIBLE_AGAIN = "slo_feasible_again"
 

@@ -13,6 +13,7 @@ from fleetopt.planner.alerts import (
     after_plan,
     is_firing,
     raise_alert,
+    resolve,
     silence_alert,
 )
 from fleetopt.planner.choice import Choice, ReplanConfig, choose
@@ -20,6 +21,7 @@ from fleetopt.planner.drift import NO_DRIFT, pool_loads
 from fleetopt.planner.effects import (
     Effect,
     Event,
+    Idle,
     Observed,
     Publish,
     RaiseAlert,
@@ -54,6 +56,7 @@ from fleetopt.planner.workload import Workload
 __all__ = [
     "Effect",
     "Event",
+    "Idle",
     "Observed",
     "Publish",
     "RaiseAlert",
@@ -94,7 +97,7 @@ def step(
     ----------
     state : ReplannerState
         From the step before, or from `resume`.
-    event : Observed or Silent
+    event : Observed, Idle or Silent
         What is known of the traffic.
     now_s : float
         Epoch seconds.
@@ -106,7 +109,8 @@ def step(
     ReplannerState, tuple of effects
         An interval event with requests always publishes. A load event publishes where counts,
         boundary, γ, status or alerts change, and only ever adds replicas at the same boundary.
-        Unknown traffic publishes once, when it becomes unknown. A publication comes first.
+        Unknown traffic publishes once, when it becomes unknown; idle traffic each time, with the
+        last counts, which are good for less. A publication comes first.
 
     Raises
     ------
@@ -120,6 +124,8 @@ def step(
         )
     if isinstance(event, Silent):
         return _silent(state, event.since_s, now_s, config)
+    if isinstance(event, Idle):
+        return _idle(state, event.evidence, now_s, config)
     if event.workload is None or event.workload.moments.count == 0.0:
         # A fleet that starts up has no data yet; that is no reason to alert anybody.
         return (state, ()) if state.last is None else _silent(state, None, now_s, config)
@@ -167,6 +173,31 @@ def _silent(
         alerts=alerts,
     )
     return resume(recommendation), (Publish(recommendation), alert)
+
+
+def _idle(
+    state: ReplannerState, evidence: Evidence, now_s: float, config: ReplanConfig
+) -> tuple[ReplannerState, tuple[Effect, ...]]:
+    last = state.last
+    if last is None or last.active is None:
+        return state, ()
+    alerts, told = resolve(state.alerts, AlertKind.TRAFFIC_UNKNOWN)
+    recommendation = replace(
+        last,
+        revision=last.revision + 1,
+        status=Status.INFEASIBLE if last.infeasible else Status.OK,
+        published_at_s=now_s,
+        valid_until_s=now_s + config.valid_for_s,
+        reasons=(
+            PublishReason.INTERVAL,
+            PublishReason.IDLE_CONFIRMED,
+            PublishReason.HELD_LAST_PLAN,
+        ),
+        confidence=Confidence.LOW,
+        evidence=evidence,
+        alerts=alerts,
+    )
+    return resume(recommendation), (Publish(recommendation), *told)
 
 
 def _replan(

@@ -154,6 +154,25 @@ def test_silence_is_unknown_and_holds_the_plan(place: Place, fleet: str, tmp_pat
     assert [alert.kind.value for alert in stale.alerts] == ["traffic_unknown"]
 
 
+def test_reported_idleness_is_not_silence(place: Place, fleet: str, tmp_path: Path) -> None:
+    with worker(place, tmp_path / "log", **LIVE) as process:
+        send(place, [*traffic(fleet, 10, 50, 500)])
+        planned = published(place, fleet)
+        deadline = time.monotonic() + 40
+        newest = planned
+        while time.monotonic() < deadline and "idle_confirmed" not in newest.reasons:
+            heartbeat = RequestBatch(v=1, fleet=fleet, until_s=time.time())
+            send(place, [(fleet, encode_batch(heartbeat))])
+            time.sleep(0.5)
+            newest = published(place, fleet)
+            assert newest.status is Status.OK
+            assert not newest.alerts
+        assert stop(process) == 0
+    assert "idle_confirmed" in newest.reasons
+    assert newest.short_replicas is not None
+    assert newest.short_replicas >= 1
+
+
 def test_two_workers_publish_one_chain_of_revisions(
     place: Place, fleet: str, tmp_path: Path, redis_client: Any
 ) -> None:

@@ -25,6 +25,7 @@ from fleetopt.planner.recommendation import (
 )
 from fleetopt.planner.replanner import (
     Event,
+    Idle,
     Observed,
     Publish,
     ReplanConfig,
@@ -337,6 +338,25 @@ def test_unknown_traffic_is_no_overload() -> None:
     fleet = planned()
     assert not overloaded(fleet.state, None, REQUEST)
     assert not overloaded(fleet.state, NO_TRAFFIC, REQUEST)
+
+
+def test_idle_traffic_keeps_the_plan_fresh_and_ends_the_alarm() -> None:
+    fleet = planned()
+    fleet.take(NOTHING, START_S + 500.0)
+    before = fleet.last
+    assert before.status is Status.STALE
+    now_s = START_S + 530.0
+    fleet.take(Idle(window(0)), now_s)
+    after = fleet.last
+    assert after.status is Status.OK
+    assert after.alerts == ()
+    assert PublishReason.IDLE_CONFIRMED in after.reasons
+    assert after.active == before.active
+    assert after.valid_until_s == now_s + CONFIG.valid_for_s
+
+
+def test_idle_traffic_before_the_first_plan_plans_nothing() -> None:
+    assert step(ReplannerState(), Idle(window(0)), START_S, CONFIG) == (ReplannerState(), ())
 
 
 # Infeasible

@@ -117,6 +117,12 @@ def test_the_planned_rate_lies_between_mean_and_peak(counts: list[int]) -> None:
     assert arrivals.duration_s == 10.0 * len(counts)
 
 
+def test_a_trend_is_no_burstiness() -> None:
+    rng = np.random.default_rng(7)
+    rising = rng.poisson(np.linspace(500.0, 1_500.0, 1_200))
+    assert ArrivalStatistics.from_counts([rising.sum()], 1_200.0, rising).dispersion < 2.0
+
+
 def test_dispersion_tells_bursts_from_poisson() -> None:
     rng = np.random.default_rng(5)
     poisson = rng.poisson(10.0, 3_600)
