@@ -5,37 +5,40 @@ from dataclasses import replace
 import numpy as np
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
-from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
+from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.outcome import Baseline, BaselineName
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import Admission, PlanRequest
 from fleetopt.planner.search import Fleet, cheapest
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
-from fleetopt.planner.workload import Workload
 
 _NOT_REACHED = "no number of replicas meets the target"
 
 
-def baselines(workload: Workload, grid: Grid, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
+def baselines(grid: Grid, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
     """All five, in the order of their names; `rows` are the boundaries that are allowed."""
     bound = lower_bounds(grid)
     uncompressed = cheapest(grid, rows, bound)
     retrofitted = _retrofit(grid, bound, uncompressed) if uncompressed else None
     found = (
-        (BaselineName.ONE_POOL_RESERVED, *_one_pool(workload, grid, Admission.RESERVED)),
-        (BaselineName.ONE_POOL_STATISTICAL, *_one_pool(workload, grid, Admission.STATISTICAL)),
-        (BaselineName.TWO_POOLS_NO_COMPRESSION, grid, uncompressed),
-        (BaselineName.COMPRESSION_RETROFITTED, grid, retrofitted),
-        (BaselineName.CO_DESIGNED, grid, chosen),
+        (BaselineName.ONE_POOL_RESERVED, _one_pool(grid, Admission.RESERVED)),
+        (BaselineName.ONE_POOL_STATISTICAL, _one_pool(grid, Admission.STATISTICAL)),
+        (BaselineName.TWO_POOLS_NO_COMPRESSION, uncompressed),
+        (BaselineName.COMPRESSION_RETROFITTED, retrofitted),
+        (BaselineName.CO_DESIGNED, chosen),
     )
     cost = chosen.cost_usd_per_h
-    return tuple(_baseline(name, on, fleet, cost) for name, on, fleet in found)
+    return tuple(_baseline(name, grid, fleet, cost) for name, fleet in found)
 
 
-def _one_pool(workload: Workload, grid: Grid, admission: Admission) -> tuple[Grid, Fleet | None]:
-    request = replace(grid.request, admission=admission, gamma_max=1.0)
-    on = grid if grid.request.admission is admission else build(workload, request)
-    return on, cheapest(on, np.array([ONE_POOL], dtype=np.intp))
+def _one_pool(grid: Grid, admission: Admission) -> Fleet | None:
+    """The single pool under either admission; the grid's sums don't depend on it."""
+    on = replace(grid, request=replace(grid.request, admission=admission))
+    pools = on.long_pools(np.array([ONE_POOL], dtype=np.intp))
+    count = float(size(pools, on.request, on.dispersion)[0])
+    if not np.isfinite(count):
+        return None
+    return Fleet(ONE_POOL, 0, int(count), count * pools.engine.price_usd_per_replica_h)
 
 
 def _retrofit(grid: Grid, bound: Bounds, fleet: Fleet) -> Fleet:

@@ -182,11 +182,13 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
     length = _length(moments)
     compressible = values[Compressibility.COMPRESSIBLE]
     compressible = compressible + request.compressible_share * values[Compressibility.UNKNOWN]
-    movable = _movable(moments, compressible, length, boundaries, steps, request.long_profile)
-    per_bin = work(moments, length, request.long_profile)
-    above = per_bin.sum(axis=1, keepdims=True) - _below(per_bin)
+    both = work(np.stack([moments, compressible], axis=1), length, request.long_profile)
+    per_bin, compressible_context_sq = both[:, 0], both[CONTEXT_SQ, 1]
+    movable = _movable(moments, compressible, compressible_context_sq, boundaries, steps)
+    below = _below(per_bin)
+    above = (below[:, -1] + per_bin[:, -1])[:, None] - below
     if request.short_profile is not request.long_profile:
-        per_bin = work(moments, length, request.short_profile)
+        below = _below(work(moments, length, request.short_profile))
     return Grid(
         request=request,
         dispersion=workload.dispersion,
@@ -196,7 +198,7 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
         arrival_rate_per_s=workload.arrival_rate_per_s,
         movable=movable[0],
         moved=(_sums_before(steps) @ movable).reshape(MOMENTS + 1, -1),
-        below=_below(per_bin),
+        below=below,
         above=above,
     )
 
@@ -240,10 +242,9 @@ def _below(per_bin: Array) -> Array:
 def _movable(
     moments: Array,
     compressible: Array,
-    length: Array,
+    compressible_context_sq: Array,
     boundaries: Array,
     steps: int,
-    long_profile: EngineProfile,
 ) -> Array:
     """What each step of γ adds to the compressed, shape (7, steps − 1, rows).
 
@@ -255,10 +256,12 @@ def _movable(
     mean = moments[2] / count
     padded = np.zeros((MOMENTS + 3, rows + steps))
     padded[:MOMENTS, :rows] = compressible
-    padded[MOMENTS, :rows] = work(compressible, length, long_profile)[CONTEXT_SQ]
+    padded[MOMENTS, :rows] = compressible_context_sq
     padded[MOMENTS + 1, :rows] = mean
     padded[MOMENTS + 2, :rows] = np.maximum(moments[5] / count - mean * mean, 0.0)
-    band = np.lib.stride_tricks.sliding_window_view(padded, rows, axis=1)[:, : steps - 1]
+    group, one = padded.strides
+    shape = (padded.shape[0], steps - 1, rows)  # band[:, s, r] is padded[:, r + s]
+    band = np.lib.stride_tricks.as_strided(padded, shape, (group, one, one), writeable=False)
     share = fitting_share(band[MOMENTS + 1], band[MOMENTS + 2], boundaries)
     share[:, 0] = 0.0
     return np.asarray(band[: MOMENTS + 1] * share)

@@ -78,7 +78,7 @@ def plan(workload: Workload, request: PlanRequest) -> Plan | Infeasible:
     fleet = cheapest(grid, _allowed(grid))
     if fleet is None:
         return infeasible(grid, _allowed(grid))
-    return _report(workload, grid, fleet)
+    return _report(grid, fleet)
 
 
 def plan_pinned(
@@ -180,7 +180,7 @@ def _uncompressed(grid: Grid) -> Index:
     return np.array([grid.row_of(pinned)], dtype=np.intp)
 
 
-def _report(workload: Workload, grid: Grid, fleet: Fleet) -> Plan:
+def _report(grid: Grid, fleet: Fleet) -> Plan:
     request = grid.request
     cells = np.array([fleet.cell], dtype=np.intp)
     boundary, gamma, _, _ = shape(grid, fleet)
@@ -214,7 +214,7 @@ def _report(workload: Workload, grid: Grid, fleet: Fleet) -> Plan:
         unservable_share=grid.unservable_share,
         marginal_gpus_below=below,
         marginal_gpus_above=above,
-        baselines=baselines(workload, grid, _uncompressed(grid), fleet),
+        baselines=baselines(grid, _uncompressed(grid), fleet),
         reasons=_reasons(grid, step, row, (short, long) if long else (short,)),
     )
 

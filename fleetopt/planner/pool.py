@@ -1,6 +1,5 @@
 """Size one pool: the fewest replicas that hold its utilisation and its P99 TTFT."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,7 +91,8 @@ def violation_share(
     state = queues_at(pools, replicas, request, dispersion)
     own = own_time_s(pools.mix.tokens, state.decode_s[:, None], pools.engine)
     over = exceedance(state, target.at(pools.mix.tokens) - own)
-    return np.where(pools.sums.per_s[REQUESTS] > 0.0, (pools.mix.share * over).sum(axis=1), 0.0)
+    share = np.minimum((pools.mix.share * over).sum(axis=1), 1.0)
+    return np.where(pools.sums.per_s[REQUESTS] > 0.0, share, 0.0)
 
 
 def size(
@@ -120,19 +120,17 @@ def size(
     floor = least_replicas(pools.load, request)
     answer = np.where(floor <= ceiling, floor, np.inf)
 
-    def meets(index: Index, replicas: Array) -> NDArray[np.bool_]:
-        return _meets(pools.take(index), replicas, request, dispersion)
-
     short = np.flatnonzero(np.isfinite(answer))
     if short.size == answer.size:  # the common case, without a copy
         short = short[~_meets(pools, floor, request, dispersion)]
     elif short.size:
-        short = short[~meets(short, floor[short])]
+        short = short[~_meets(pools.take(short), floor[short], request, dispersion)]
     if short.size:
         answer[short] = np.inf
         highest = np.minimum(floor * MOST_PER_LOAD, ceiling)
-        short = short[meets(short, highest[short])]
-        answer[short] = _bisect(short, floor[short], highest[short], meets)
+        short = short[_meets(pools.take(short), highest[short], request, dispersion)]
+        most = highest[short]
+        answer[short] = _bisect(pools.take(short), floor[short], most, request, dispersion)
     return answer
 
 
@@ -144,17 +142,17 @@ def _meets(
 
 
 def _bisect(
-    index: Index, too_few: Array, enough: Array, meets: Callable[[Index, Array], NDArray[np.bool_]]
+    pools: Pools, too_few: Array, enough: Array, request: PlanRequest, dispersion: float
 ) -> Array:
     """Fewest replicas that meet the target; steps double first, since few more mostly do."""
     low, high = too_few.copy(), enough.copy()
-    step, galloping = 1.0, np.ones(index.size, dtype=np.bool_)
+    step, galloping = 1.0, np.ones(low.size, dtype=np.bool_)
     open_ = np.flatnonzero(high - low > 1.0)
     while open_.size:
         middle = np.floor((low[open_] + high[open_]) / 2.0)
         ahead = np.minimum(low[open_] + step, middle)
         probe = np.where(galloping[open_], ahead, middle)
-        met = meets(index[open_], probe)
+        met = _meets(pools.take(open_), probe, request, dispersion)
         high[open_[met]] = probe[met]
         low[open_[~met]] = probe[~met]
         galloping[open_[met]] = False

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.planner.grid import ONE_POOL, Grid
+from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.outcome import Binding, PoolPlan
 from fleetopt.planner.pool import Pools, least_replicas, queues_at, violation_share
 from fleetopt.planner.request import PlanRequest
@@ -15,8 +15,8 @@ from fleetopt.planner.ttft import Queues, exceedance, own_time_s
 
 Array = NDArray[np.float64]
 
-_QUANTILE_POINTS: Final = 33
-_QUANTILE_ROUNDS: Final = 3
+_QUANTILE_POINTS: Final = 9
+_QUANTILE_ROUNDS: Final = 5
 
 
 def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid: Grid) -> PoolPlan:
@@ -53,18 +53,21 @@ def marginal_gpus(grid: Grid, cell: int) -> tuple[float | None, float | None]:
     step, row = divmod(cell, grid.rows)
     if cell == ONE_POOL:
         return None, None
-    here = _gpus(grid, cell)
-    lower = _gpus(grid, cell - 1) - here if row > 1 else None
-    higher = _gpus(grid, cell + 1) - here if row + 1 + step < grid.rows else None
+    around = np.clip(np.arange(cell - 1, cell + 2), 0, grid.steps * grid.rows - 1)
+    below, here, above = _gpus(grid, around).tolist()
+    lower = below - here if row > 1 else None
+    higher = above - here if row + 1 + step <= grid.rows and row + 1 < grid.rows else None
     return lower, higher
 
 
-def _gpus(grid: Grid, cell: int) -> float:
+def _gpus(grid: Grid, cells: Index) -> Array:
     request = grid.request
-    cells = np.array([cell])
-    short = grid.short_sums(cells).load[0] * request.short_profile.gpus_per_replica
-    long = grid.long_sums(cells).load[0] * request.long_profile.gpus_per_replica
-    return float(short + long) / (request.max_utilization * request.node_availability)
+    short, long = grid.both_sums(cells)
+    gpus = (
+        short.load * request.short_profile.gpus_per_replica
+        + long.load * request.long_profile.gpus_per_replica
+    )
+    return np.asarray(gpus / (request.max_utilization * request.node_availability))
 
 
 def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
