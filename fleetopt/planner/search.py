@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid
+from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.pool import Sums, least_replicas, size
 
 Array = NDArray[np.float64]
@@ -46,6 +47,8 @@ def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | N
     look = _FIRST_LOOK
     while order.size:
         if best:
+            if order.min() >= best.cost_usd_per_h:
+                break
             cheaper = order < best.cost_usd_per_h
             cells, order = cells[cheaper], order[cheaper]
         nearest = _lowest(order, look)
@@ -145,6 +148,10 @@ def _sizes(
     request, dispersion, cells = grid.request, grid.dispersion, found.cells
     two = cells != ONE_POOL
     if request.short_profile is request.long_profile and two.all():
+        if cells.size == 1:
+            loose = _loosely(grid, found, short_most, long_most)
+            if loose:
+                return loose
         both = grid.both_pools(cells, found.short, found.long)
         counts = size(both, request, dispersion, np.concatenate([short_most, long_most]))
         return counts[: cells.size], counts[cells.size :]
@@ -155,3 +162,18 @@ def _sizes(
         shorts = grid.short_pools(cells[needed], found.short.take(needed))
         short[needed] = size(shorts, request, dispersion, short_most[needed])
     return short, long
+
+
+def _loosely(
+    grid: Grid, found: _Candidates, short_most: Array, long_most: Array
+) -> tuple[Array, Array] | None:
+    """What load alone asks for, if that surely meets the target."""
+    request, sums = grid.request, found.short.with_(found.long)
+    floor = least_replicas(sums.load, request)
+    if (floor > np.concatenate([short_most, long_most])).any():
+        return None
+    longest = np.full(floor.size, float(request.long_context_tokens))
+    longest[: found.cells.size] = grid.boundaries[found.cells % grid.rows]
+    if not surely_meets(sums, longest, floor, request.long_profile, request, grid.dispersion):
+        return None
+    return floor[: found.cells.size], floor[found.cells.size :]

@@ -84,17 +84,12 @@ def queues(
     peakedness : float
         z ≥ 1 of the arrivals.
     """
-    base = engine.base_iteration_s
-    load = running_load(per_s, engine) / servers
-    idle = np.maximum(1.0 - load, 1e-9)
-    iteration = base / idle
-    sequences = per_s[ITERATIONS] / servers * iteration
-    decode = _long_decode_iteration(per_s, sequences, idle, engine)
+    load, iteration, sequences, decode = mean_field(per_s, servers, engine)
     prefill_delay, prefill_scale = _prefill_queue(
         per_s, servers, sequences, decode, mix, engine, peakedness
     )
-    slot_delay, slot_scale = _slot_queue(
-        per_s, slot_count, servers, servers * sequences, load * servers, engine, peakedness
+    slot_delay, slot_scale = slot_queue(
+        per_s, slot_count, servers, servers * sequences, load, engine, peakedness
     )
     return Queues(
         iteration,
@@ -108,11 +103,22 @@ def queues(
     )
 
 
+def mean_field(
+    per_s: Array, servers: Array, engine: EngineProfile
+) -> tuple[Array, Array, Array, Array]:
+    """Running load of the pool, mean iteration, sequences per replica, a long decode iteration."""
+    load = running_load(per_s, engine)
+    idle = np.maximum(1.0 - load / servers, 1e-9)
+    iteration = engine.base_iteration_s / idle
+    sequences = per_s[ITERATIONS] / servers * iteration
+    return load, iteration, sequences, _long_decode_iteration(per_s, sequences, idle, engine)
+
+
 def own_time_s(prompt_tokens: Array, decode_s: Array, engine: EngineProfile) -> Array:
     """Prefill of one request in whole iterations beside decoding ones, and one iteration more."""
     chunks = np.ceil(prompt_tokens / engine.prefill_chunk_tokens)
     beside = decode_s + engine.per_context_token_s * prompt_tokens
-    return np.asarray((chunks + 1.0) * beside + _compute_s(prompt_tokens, engine))
+    return np.asarray((chunks + 1.0) * beside + compute_s(prompt_tokens, engine))
 
 
 def exceedance(state: Queues, slack_s: Array) -> Array:
@@ -139,7 +145,8 @@ def _over(left: Array, scale_s: Array) -> Array:
     return np.minimum(np.maximum(left / np.maximum(scale_s, 1e-12)[:, None], 0.0), 700.0)
 
 
-def _compute_s(prompt_tokens: Array, engine: EngineProfile) -> Array:
+def compute_s(prompt_tokens: Array, engine: EngineProfile) -> Array:
+    """Seconds of prefill that a prompt adds to the iterations it is in."""
     per_token, per_context = engine.prefill_token_s, engine.prefill_token_context_s
     return prompt_tokens * (per_token + 0.5 * per_context * prompt_tokens)
 
@@ -175,7 +182,7 @@ def _prefill_queue(
     if engine.prefill_is_free:
         return np.zeros_like(servers), np.zeros_like(servers)
     per_token = decode[:, None] / engine.prefill_chunk_tokens
-    service = per_token * mix.tokens + _compute_s(mix.tokens, engine)
+    service = per_token * mix.tokens + compute_s(mix.tokens, engine)
     weighted = mix.share * service
     mean = np.maximum(weighted.sum(axis=1), 1e-300)
     squared = weighted * service
@@ -208,7 +215,7 @@ def _seen_share(sequences: Array, variance_per_sequence: Array) -> Array:
     return np.asarray(found / np.maximum(high * high, 1e-300))
 
 
-def _slot_queue(
+def slot_queue(
     per_s: Array,
     slot_count: Array,
     servers: Array,
@@ -241,6 +248,11 @@ def _slot_queue(
 
 def _delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
     """P(all places taken), where `waiting` is 1 / (1 − utilisation)."""
+    # Chernoff's bound first: mostly it shows the share to be far below any of interest.
+    excess, both = places / mean, (places + shape) / (mean + shape)
+    bound = (places + shape) * np.log(both) - places * np.log(excess)
+    if bound.max() < _NEGLIGIBLE_EXPONENT and excess.min() > 1.0:
+        return np.zeros_like(places)
     odds = mean / (mean + shape)
     exponent = (
         gammaln(places + shape)
@@ -249,7 +261,5 @@ def _delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
         + shape * np.log1p(-odds)
         + places * np.log(odds)
     )
-    if (exponent < _NEGLIGIBLE_EXPONENT).all():
-        return np.zeros_like(places)
     full = np.exp(np.minimum(exponent, 0.0)) * waiting
     return np.asarray(full / np.maximum(full + betainc(shape, places, 1.0 - odds), 1e-300))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fleetopt.planner.band import KEPT_PROMPT_SHARE
 from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid, build
+from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cheapest
@@ -155,6 +156,36 @@ def test_widely_spread_outputs_compress_less_than_possible_never_more(
     _, moved, _ = compress_each(traffic, boundary, int(grid.boundaries[row + step]))
     possible = moved.sum() / moved.size * 1_000.0
     assert 0.85 * possible <= grid.moved[0, step * grid.rows + row] <= possible
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads(), requests())
+def test_what_the_shortcut_accepts_the_whole_model_accepts(
+    workload: Workload, request: PlanRequest
+) -> None:
+    grid = build(workload, request)
+    cells = np.append(ONE_POOL, grid.cells[::29])
+    sums = grid.long_sums(cells)
+    replicas = least_replicas(sums.load, request)
+    cells = cells[np.isfinite(replicas)]
+    for cell in cells.tolist():
+        one = np.array([cell])
+        pools = grid.long_pools(one)
+        count = least_replicas(pools.load, request)
+        longest = np.array([float(request.long_context_tokens)])
+        args = (count, request.long_profile, request, workload.dispersion)
+        if surely_meets(pools.sums, longest, *args):
+            target = request.slo_ttft_p99
+            assert violation_share(pools, count, request, workload.dispersion, target) <= 0.01
+
+
+def test_the_shortcut_accepts_a_minute() -> None:
+    grid = build(Workload.from_requests(*chat(2_000), 500.0), request_for(H100))
+    sums = grid.long_sums(np.array([ONE_POOL]))
+    count = least_replicas(sums.load, grid.request)
+    assert surely_meets(sums, np.array([32_768.0]), count, H100, grid.request, 1.0)
+    hasty = request_for(H100, "500ms")
+    assert not surely_meets(sums, np.array([32_768.0]), count, H100, hasty, 1.0)
 
 
 def test_sizes_are_limited_by_what_is_asked() -> None:
