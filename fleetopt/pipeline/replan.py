@@ -24,7 +24,8 @@ from fleetopt.connectors.kafka import partition_of
 from fleetopt.connectors.redis import UNREACHABLE, RecommendationStore
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline import checkpoint
-from fleetopt.pipeline.ingest import Ingest, Stirred
+from fleetopt.pipeline.ingest import Ingest
+from fleetopt.pipeline.ownership import Stirred
 from fleetopt.pipeline.sketch import Sketch
 from fleetopt.pipeline.view import FleetView, event_of, view
 from fleetopt.planner.choice import ReplanConfig
@@ -101,8 +102,7 @@ class Replan(Service):
             await asyncio.sleep(0)
 
     async def _check_loads(self) -> None:
-        stirred, self._ingest.stirred = self._ingest.stirred, {}
-        for name, change in sorted(stirred.items()):
+        for name, change in sorted(self._ingest.take_stirred().items()):
             if not self._owns(name):
                 continue
             fleet = self._fleets.get(name)
