@@ -12,9 +12,10 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from benchmarks.load import PARTITIONS, Load
-from fleetopt.connectors.sketch_store import SketchStore
+from fleetopt.connectors.sketch_store import SketchStore, sketch_epoch
 from fleetopt.pipeline.checkpoint import decode_meta, decode_rejected
 from fleetopt.pipeline.sketch import Sketch
+from fleetopt.pipeline.window import WindowConfig
 
 _POLL_S = 0.02
 
@@ -95,4 +96,5 @@ async def _found(store: SketchStore, fleets: tuple[str, ...]) -> dict[str, int]:
 
 
 def _store(client: Redis, load: Load) -> SketchStore:
-    return SketchStore(client, load.topic, load.epoch, ttl_s=86_400)
+    epoch = sketch_epoch(load.epoch, WindowConfig().slice_s)
+    return SketchStore(client, load.topic, epoch, ttl_s=86_400)
