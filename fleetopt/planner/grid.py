@@ -29,6 +29,9 @@ Index = NDArray[np.intp]
 ONE_POOL: Final = 0
 """The cell (0, 0)."""
 
+_POINT_OVER_LONGEST: Final = (1.0 + math.sqrt(2.0)) / 2.0
+"""Mean + deviation of any set of prompts is at most so many times the longest of them."""
+
 _NO_LENGTH: Final = np.zeros(1)
 _ROUNDING: Final = 1e-12
 """A smaller share of the requests than this is what is left of none after subtraction."""
@@ -68,6 +71,12 @@ class Grid:
     @cached_property
     def _prompts(self) -> tuple[Array, Array]:
         return _two_points(self.moments)
+
+    def longest_prompts(self, cells: Index) -> tuple[Array, Array]:
+        """No point of the short, or of the long pools' prompts is longer than this."""
+        high = self._prompts[1] * (self.moments[0] > 0.0)
+        short = _POINT_OVER_LONGEST * self.boundaries[cells % self.rows]
+        return short, np.full(cells.size, max(float(high.max()), 1.0))
 
     def boundary_and_gamma(self, cell: int) -> tuple[int, float]:
         """B and γ of a two-pool cell."""

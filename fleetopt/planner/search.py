@@ -172,8 +172,7 @@ def _loosely(
     floor = least_replicas(sums.load, request)
     if (floor > np.concatenate([short_most, long_most])).any():
         return None
-    longest = np.full(floor.size, float(request.long_context_tokens))
-    longest[: found.cells.size] = grid.boundaries[found.cells % grid.rows]
+    longest = np.concatenate(grid.longest_prompts(found.cells))
     if not surely_meets(sums, longest, floor, request.long_profile, request, grid.dispersion):
         return None
     return floor[: found.cells.size], floor[found.cells.size :]

@@ -18,6 +18,8 @@ from fleetopt.planner.service import (
     CONTEXT_SQ,
     ITERATIONS,
     ITERATIONS_SQ,
+    PROMPT,
+    PROMPT_SQ,
     REQUESTS,
     running_load,
 )
@@ -145,6 +147,13 @@ def _over(left: Array, scale_s: Array) -> Array:
     return np.minimum(np.maximum(left / np.maximum(scale_s, 1e-12)[:, None], 0.0), 700.0)
 
 
+def prefill_load(per_s: Array, decode_s: Array, engine: EngineProfile) -> Array:
+    """Replicas that prefill in full iterations keeps busy."""
+    per_token = decode_s / engine.prefill_chunk_tokens + engine.prefill_token_s
+    attention = 0.5 * engine.prefill_token_context_s * per_s[PROMPT_SQ]
+    return np.asarray(per_token * per_s[PROMPT] + attention)
+
+
 def compute_s(prompt_tokens: Array, engine: EngineProfile) -> Array:
     """Seconds of prefill that a prompt adds to the iterations it is in."""
     per_token, per_context = engine.prefill_token_s, engine.prefill_token_context_s
@@ -183,14 +192,13 @@ def _prefill_queue(
         return np.zeros_like(servers), np.zeros_like(servers)
     per_token = decode[:, None] / engine.prefill_chunk_tokens
     service = per_token * mix.tokens + compute_s(mix.tokens, engine)
-    weighted = mix.share * service
-    mean = np.maximum(weighted.sum(axis=1), 1e-300)
-    squared = weighted * service
+    load = prefill_load(per_s, decode, engine)
+    mean = np.maximum(load / np.maximum(per_s[REQUESTS], 1e-300), 1e-300)
+    squared = mix.share * service * service
     mean_sq = np.maximum(squared.sum(axis=1), 1e-300)
     residual = mean_sq / (2.0 * mean)
     tail = (squared * service).sum(axis=1) / (3.0 * mean_sq)  # mean residual of that residual
     residual += np.maximum(tail - residual, 0.0) / np.maximum(servers, 1.0)
-    load = per_s[REQUESTS] * mean
     busy = load / servers
     backlog = peakedness * busy / (np.sqrt(servers) * np.maximum(1.0 - busy, 1e-9))
     avoided = 1.0 - _seen_share(sequences, peakedness / servers)

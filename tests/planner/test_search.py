@@ -172,7 +172,7 @@ def test_what_the_shortcut_accepts_the_whole_model_accepts(
         one = np.array([cell])
         pools = grid.long_pools(one)
         count = least_replicas(pools.load, request)
-        longest = np.array([float(request.long_context_tokens)])
+        longest = grid.longest_prompts(one)[1]
         args = (count, request.long_profile, request, workload.dispersion)
         if surely_meets(pools.sums, longest, *args):
             target = request.slo_ttft_p99
