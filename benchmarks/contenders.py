@@ -27,6 +27,7 @@ from fleetopt.connectors.kafka import make_consumer
 STARTED, FINISHED = "started", "finished"
 SESSION_TIMEOUT_S: Final = 6.0
 """The least that Apache Kafka takes; joining a group takes the embedded broker half of it."""
+RUN_TIMEOUT_S: Final = 300.0
 _WORKER_READS: Final = "reading request logs"
 """What the worker logs when its consumer is started."""
 
@@ -139,6 +140,8 @@ def _settings(task: Task) -> Settings:
         kafka=kafka.model_dump(),
         redis={"url": task.redis_url},
         ingest=IngestSettings().model_dump(),
+        # Planning costs by fleet and by time, not by record: the first plans come too late.
+        replan={"load_check_s": 2 * RUN_TIMEOUT_S},
     )
 
 

@@ -18,14 +18,13 @@ from typing import Final
 import msgspec
 import redis
 
-from benchmarks.contenders import CONTENDERS, FINISHED, STARTED, Task
+from benchmarks.contenders import CONTENDERS, FINISHED, RUN_TIMEOUT_S, STARTED, Task
 from benchmarks.counted import MismatchError, check_counts, wait_until_covered
 from benchmarks.load import Load, lay
 from benchmarks.meter import Measured
 from fleetopt.connectors.producer import MessageShape
 
 START_TIMEOUT_S: Final = 60.0
-RUN_TIMEOUT_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
