@@ -170,7 +170,10 @@ def _loosely(
     """What load alone asks for, if that surely meets the target."""
     request, sums = grid.request, found.short.with_(found.long)
     floor = least_replicas(sums.load, request)
-    if (floor > np.concatenate([short_most, long_most])).any():
+    most = np.concatenate([short_most, long_most])
+    if request.max_replicas is not None:
+        most = np.minimum(most, float(request.max_replicas))
+    if (floor > most).any():
         return None
     longest = np.concatenate(grid.longest_prompts(found.cells))
     if not surely_meets(sums, longest, floor, request.long_profile, request, grid.dispersion):

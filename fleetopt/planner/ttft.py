@@ -241,7 +241,7 @@ def slot_queue(
     throughput = np.maximum(load + engine.base_iteration_s * per_s[ITERATIONS] / slot_count, 1e-300)
     free = servers - throughput
     places = servers * slot_count / peakedness
-    mean = np.maximum(running, 1e-300) / peakedness
+    mean = np.maximum(running, 1e-12) / peakedness
     shape = servers * engine.base_iteration_s * per_s[ITERATIONS] / np.maximum(load, 1e-300)
     shape = np.minimum(np.maximum(shape / peakedness, _SMALLEST_SHAPE), _LARGEST_SHAPE)
     delay = _delay(places, mean, shape, servers / np.maximum(free, 1e-9))

@@ -107,5 +107,6 @@ def requests(draw: st.DrawFn) -> PlanRequest:
         compressible_share=draw(st.floats(0.0, 1.0)),
         compression_penalty_usd=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
         min_replicas=draw(st.sampled_from([1, 1, 3])),
+        max_replicas=draw(st.sampled_from([None, None, 3, 50])),
         node_availability=draw(st.sampled_from([1.0, 0.97])),
     )

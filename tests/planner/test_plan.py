@@ -61,7 +61,7 @@ def test_every_plan_is_stable_and_meets_its_target(
     for pool in (found.short, found.long):
         if pool is None:
             continue
-        assert pool.replicas >= request.min_replicas
+        assert request.min_replicas <= pool.replicas <= (request.max_replicas or math.inf)
         assert pool.max_num_seqs >= 1
         assert pool.utilization <= request.max_utilization * (1 + 1e-9)
         assert pool.slot_occupancy < 1.0
@@ -227,13 +227,15 @@ class TestInfeasible:
         assert isinstance(found, Infeasible)
         assert found.reason is InfeasibleReason.CONTEXT_EXCEEDS_KV
 
-    def test_too_few_replicas_allowed(self) -> None:
+    @pytest.mark.parametrize("target", ["2s", "60s"])
+    def test_too_few_replicas_allowed(self, target: str) -> None:
         workload = Workload.from_requests(*chat(), 1_000.0)
-        found = plan(workload, request_for(H100, "2s", max_replicas=5))
+        found = plan(workload, request_for(H100, target, max_replicas=5))
         assert isinstance(found, Infeasible)
         assert found.reason is InfeasibleReason.MAX_REPLICAS
-        enough = plan(workload, request_for(H100, "2s", max_replicas=200))
+        enough = plan(workload, request_for(H100, target, max_replicas=200))
         assert isinstance(enough, Plan)
+        assert max(enough.short_replicas, enough.long_replicas) <= 200
 
     @pytest.mark.parametrize("slope", ["", "+0.05ms/token"])
     @pytest.mark.parametrize("traffic", [chat, code, long_context])
