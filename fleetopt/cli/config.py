@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from fleetopt.config.settings import Settings
 
-_PASSWORD = re.compile(r"(://[^:@/]*:)[^@]*@")
-
 app = typer.Typer(
     help="Check and show the settings.",
     epilog="Settings come from FLEETOPT_… variables (FLEETOPT_KAFKA__TOPIC is kafka.topic), then "
@@ -79,14 +77,16 @@ def show(file: FileArgument = None, output: OutputOption = Output.TABLE) -> None
 
 def _check_fleets(settings: Settings) -> list[str]:
     """Raise ConfigError if a fleet, or the base of all, can't be planned for."""
-    from fleetopt.cli.planning import request_for
+    from fleetopt.config.fleet import plan_request
+    from fleetopt.config.profiles import load_catalogue
     from fleetopt.errors import ConfigError
 
+    catalogue = load_catalogue(settings.profiles)
     for name in (None, *settings.fleets):
         where = "fleet" if name is None else f"fleets.{name}"
         fleet = settings.fleet if name is None else settings.for_fleet(name)
         try:
-            request_for(fleet, settings.profiles)
+            plan_request(fleet, catalogue)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
     return list(settings.fleets)
@@ -116,7 +116,7 @@ def _effective(settings: Settings, file: Path | None) -> Iterator[tuple[str, Any
 def _public(settings: Settings) -> dict[str, Any]:
     """Return the settings as they may be shown: without a password."""
     values = settings.model_dump(mode="json")
-    values["redis"]["url"] = _PASSWORD.sub(r"\1***@", settings.redis.url)
+    values["redis"]["url"] = settings.redis.shown_url
     return values
 
 

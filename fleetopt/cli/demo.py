@@ -44,7 +44,7 @@ def demo(
     from fleetopt.pipeline.demo import run_demo, schedule
 
     view = _View(live=sys.stdout.isatty(), quiet=output is Output.JSON)
-    with view:
+    with view.screen:
         result = asyncio.run(run_demo(schedule(duration, rate), seed, view.show))
     raise typer.Exit(_report(result, output))
 
@@ -53,25 +53,18 @@ class _View:
     """Redraws the screen on a terminal; elsewhere prints a line for each recommendation."""
 
     def __init__(self, *, live: bool, quiet: bool) -> None:
+        self.screen: AbstractContextManager[object] = nullcontext()
+        """What is redrawn within this context."""
         self._live: Live | None = None
         self._quiet = quiet
         self._printed = 0
         self._alerts_printed = 0
-        self._context: AbstractContextManager[object] = nullcontext()
         if live and not quiet:
             from rich.live import Live as RichLive
 
             from fleetopt.cli.output import console
 
-            self._live = RichLive(console=console(), auto_refresh=False)
-            self._context = self._live
-
-    def __enter__(self) -> _View:
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._context.__exit__(*error)  # type: ignore[arg-type]
+            self.screen = self._live = RichLive(console=console(), auto_refresh=False)
 
     async def show(self, state: DemoState) -> None:
         from fleetopt.cli.demo_view import lines, screen

@@ -12,23 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from fleetopt.cli.output import percent, seconds, table, tokens, usd
+from fleetopt.cli.plan_text import BASELINES
 from fleetopt.cli.recommendation_text import headline
+from fleetopt.planner.outcome import BaselineName
 
 if TYPE_CHECKING:
     from fleetopt.connectors.alert import Alert
     from fleetopt.pipeline.demo import DemoResult, DemoState
-    from fleetopt.planner.recommendation import BaselineRecord, Recommendation
+    from fleetopt.planner.recommendation import BaselineRecord, PlanRecord, Recommendation
 
 SHOWN: Final = 8
 """Recommendations and alerts on the screen, newest last."""
 
-BASELINES: Final = {
-    "one_pool_reserved": "one pool, reserved admission",
-    "one_pool_statistical": "one pool, statistical admission",
-    "two_pools_no_compression": "two pools, no compression",
-    "compression_retrofitted": "compression added, not resized",
-    "co_designed": "best plan now, no replica held back",
-}
+COMPARED: Final = BASELINES | {BaselineName.CO_DESIGNED: "best plan now, no replica held back"}
+"""A published fleet need not be the best of the moment, which is one more to compare it with."""
 
 
 def screen(state: DemoState) -> RenderableType:
@@ -121,8 +118,10 @@ def summary(result: DemoResult) -> RenderableType:
     parts: list[RenderableType] = [Text("Summary", style="bold"), facts]
     newest = state.newest
     if newest is not None and newest.active is not None:
-        made = table("instead of what is published", "GPUs", "USD/h", "GPUs saved", "USD/h saved", "saved")
-        for baseline in _compared(newest):
+        made = table(
+            "instead of what is published", "GPUs", "USD/h", "GPUs saved", "USD/h saved", "saved"
+        )
+        for baseline in newest.baselines:
             made.add_row(*_baseline_cells(baseline, newest.active.gpus))
         parts += [Text(), made]
     verdict = (
@@ -134,12 +133,8 @@ def summary(result: DemoResult) -> RenderableType:
     return Group(*parts)
 
 
-def _compared(it: Recommendation) -> list[BaselineRecord]:
-    return [baseline for baseline in it.baselines if baseline.name in BASELINES]
-
-
 def _baseline_cells(baseline: BaselineRecord, gpus: int) -> list[str]:
-    name = BASELINES[baseline.name]
+    name = COMPARED[baseline.name]
     if not baseline.feasible:
         return [name, "can't meet the target", "–", "–", "–", "–"]
     return [
@@ -152,14 +147,18 @@ def _baseline_cells(baseline: BaselineRecord, gpus: int) -> list[str]:
     ]
 
 
+def _plans(state: DemoState) -> list[PlanRecord]:
+    return [it.active for it in state.recommendations if it.active is not None]
+
+
 def _facts(result: DemoResult) -> dict[str, Any]:
     state, counts = result.state, result.counts
-    plans = [it for it in state.recommendations if it.active is not None]
+    plans = _plans(state)
     drifts = [alert for alert in state.alerts if alert.kind == "boundary_drift" and alert.firing]
     return {
         "recommendations published": state.newest.revision if state.newest else 0,
-        "boundary before": tokens(plans[0].active.boundary_tokens) if plans else "–",  # type: ignore[union-attr]
-        "boundary after": tokens(plans[-1].active.boundary_tokens) if plans else "–",  # type: ignore[union-attr]
+        "boundary before": tokens(plans[0].boundary_tokens) if plans else "–",
+        "boundary after": tokens(plans[-1].boundary_tokens) if plans else "–",
         "drift alert": drifts[-1].text if drifts else "none",
         "events in": f"{state.sent:,}",
         "events counted": f"{counts.accepted:,} in sketches, {counts.late:,} late, "
@@ -170,7 +169,7 @@ def _facts(result: DemoResult) -> dict[str, Any]:
 def summary_json(result: DemoResult) -> dict[str, Any]:
     """Return the account at the end, for programs."""
     state, counts = result.state, result.counts
-    plans = [it.active for it in state.recommendations if it.active is not None]
+    plans = _plans(state)
     newest = state.newest
     return {
         "recommendations_published": newest.revision if newest else 0,

@@ -43,7 +43,6 @@ app.command("generate")(generate.generate)
 app.command("watch")(watch.watch)
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
-app.command("demo")(demo.demo)
 app.command("profiles")(profiles.profiles)
 app.add_typer(config.app, name="config")
 

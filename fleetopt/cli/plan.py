@@ -11,7 +11,7 @@ from fleetopt.cli.options import ConfigOption, OutputOption, check_input
 from fleetopt.cli.output import ExitCode, Output, print_error, print_json
 
 if TYPE_CHECKING:
-    from fleetopt.cli.planning import Traffic
+    from fleetopt.cli.traffic import Traffic
     from fleetopt.config.settings import Settings
     from fleetopt.planner.plan import Infeasible, Plan, PlanRequest
 
@@ -112,11 +112,13 @@ def plan(
     }
     settings = _settings(config, profiles, fleet, given)
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
-    from fleetopt.cli.planning import read_traffic, request_for
+    from fleetopt.cli.traffic import read_traffic
+    from fleetopt.config.fleet import plan_request
+    from fleetopt.config.profiles import load_catalogue
     from fleetopt.planner.plan import Infeasible
     from fleetopt.planner.plan import plan as find_plan
 
-    request = request_for(chosen, settings.profiles, boundary)
+    request = plan_request(chosen, load_catalogue(settings.profiles), boundary)
     traffic = read_traffic(
         file,
         fleet=fleet,

@@ -22,7 +22,7 @@ from fleetopt.planner.plan import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fleetopt.cli.planning import Traffic
+    from fleetopt.cli.traffic import Traffic
 
 REASONS: Final[dict[ReasonCode, str]] = {
     ReasonCode.TWO_POOLS_CHEAPER: "Two pools cost less than one.",

@@ -6,8 +6,9 @@ Library objects are given these values and never read the environment themselves
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -21,9 +22,16 @@ from pydantic_settings import (
 
 from fleetopt.errors import ConfigError
 
+_SECRETS: Final = re.compile(r"(?<=://).*(?=@)|(?<=[?&]password=)[^&]*")
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def without_password(url: str) -> str:
+    """Return a Redis URL with stars for its user and password, which nobody should see in a log."""
+    return _SECRETS.sub("***", url)
 
 
 class KafkaSettings(_Section):
@@ -49,7 +57,8 @@ class KafkaSettings(_Section):
     max_future_s: float = Field(
         300.0,
         ge=0,
-        description="An arrival later than its message's timestamp by more than this is refused.",
+        description="An arrival later by more than this than its message's timestamp, or than the "
+        "worker's clock, is refused.",
     )
 
 
@@ -59,6 +68,11 @@ class RedisSettings(_Section):
     url: str = Field("redis://127.0.0.1:6379/0", description="redis:// or rediss:// URL.")
     history: int = Field(1_000, ge=1, description="Recommendations kept per fleet in its stream.")
     timeout_s: float = Field(5.0, gt=0, description="Limit of one command.")
+
+    @property
+    def shown_url(self) -> str:
+        """The URL as it may be shown."""
+        return without_password(self.url)
 
 
 class WindowSettings(_Section):
@@ -242,6 +256,6 @@ def _first_problem(error: ValidationError) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     got = problem["input"]
     if problem["type"] == "extra_forbidden":
-        return f"{where}: no such setting; `fleetopt config check --help` shows where they are"
+        return f"{where}: no such setting; `fleetopt config show` lists all"
     shown = f", got {got!r}" if isinstance(got, str | int | float | bool) else ""
     return f"{where}: {message}{shown}" if where else message

@@ -17,7 +17,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from fleetopt.config.settings import RedisSettings
+from fleetopt.config.settings import RedisSettings, without_password
 from fleetopt.connectors.alert import Alert
 from fleetopt.errors import ConfigError, InputError
 from fleetopt.planner.recommendation import Recommendation
@@ -76,7 +76,7 @@ def connect(settings: RedisSettings) -> Redis:
         )
     except ValueError as error:
         raise ConfigError(
-            f"redis.url: {error}, got {settings.url!r}; expected redis://host:port/0"
+            f"redis.url: {error}, got {settings.shown_url!r}; expected redis://host:port/0"
         ) from error
     return client
 
@@ -90,7 +90,7 @@ async def wait_until_ready(client: Redis, url: str) -> None:
         except UNREACHABLE as error:
             log.warning(
                 "Redis does not answer; start it or set redis.url (FLEETOPT_REDIS__URL)",
-                url=_without_password(url),
+                url=without_password(url),
                 error=str(error),
                 retry_in_s=pause_s,
             )
@@ -98,11 +98,6 @@ async def wait_until_ready(client: Redis, url: str) -> None:
             pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
         else:
             return
-
-
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.rpartition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 class RecommendationStore:

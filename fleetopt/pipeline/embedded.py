@@ -18,6 +18,7 @@ from typing import Self
 
 import redis
 
+from fleetopt.config.settings import without_password
 from fleetopt.errors import ServiceError
 from fleetopt.pipeline.child import ManagedService
 
@@ -199,8 +200,9 @@ class EmbeddedServices:
                 client.ping()
         except (redis.RedisError, ValueError) as error:
             raise ServiceError(
-                f"the Redis that {REDIS_URL_VARIABLE} names ({self.redis_url}) does not answer: "
-                f"{error}. Start it, or unset {REDIS_URL_VARIABLE} to use an embedded one"
+                f"the Redis that {REDIS_URL_VARIABLE} names "
+                f"({without_password(self.redis_url)}) does not answer: {error}. Start it, or unset "
+                f"{REDIS_URL_VARIABLE} to use an embedded one"
             ) from error
 
     def __enter__(self) -> Self:

@@ -115,6 +115,20 @@ def test_a_fleet_has_the_base_with_its_own_overrides(file: Path) -> None:
     assert settings.for_fleet("b") == settings.for_fleet("other") == settings.fleet
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("rediss://user:hunter2@host:6379/0", "rediss://***@host:6379/0"),
+        ("redis://:a@b:c/d@host/0", "redis://***@host/0"),
+        ("redis://host/0?password=hunter2&protocol=3", "redis://host/0?password=***&protocol=3"),
+        ("host:6379", "host:6379"),
+    ],
+)
+def test_a_redis_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert load_settings(redis={"url": url}).redis.shown_url == shown
+
+
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         setattr(load_settings().kafka, "topic", "other")  # noqa: B010

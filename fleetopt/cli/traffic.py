@@ -1,26 +1,21 @@
-"""From files and settings to the planner's inputs."""
+"""From a trace or a CDF to the traffic that is planned for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import typer
 
-from fleetopt.config.fleet import plan_request
-from fleetopt.config.profiles import load_catalogue
 from fleetopt.connectors.cdf import read_cdf
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.trace_formats import InputFormat
 from fleetopt.connectors.traces import OpenInput, TraceReader, open_input
 from fleetopt.errors import InputError
-from fleetopt.planner.plan import PlanRequest
 from fleetopt.planner.workload import ArrivalStatistics, Workload
 
 if TYPE_CHECKING:
-    from fleetopt.config.settings import FleetSettings
     from fleetopt.connectors.columns import RequestColumns
 
 ASSUMED_OUTPUT_SHARE: Final = 0.2
@@ -163,10 +158,3 @@ def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatisti
 
 def _per_second(offset_s: np.ndarray) -> np.ndarray:
     return np.bincount(offset_s.astype(np.int64))
-
-
-def request_for(
-    fleet: FleetSettings, profiles: Path | None, boundary_tokens: int | None = None
-) -> PlanRequest:
-    """Return what the planner is asked for a fleet; ConfigError names what is wrong."""
-    return plan_request(fleet, load_catalogue(profiles), boundary_tokens)
