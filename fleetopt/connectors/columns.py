@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.planner.workload import Compressibility
+from fleetopt.planner.moments import Compressibility
 
 MAX_TOKENS: Final = 1 << 30
 """Token counts above this are taken for corruption, not for a prompt."""

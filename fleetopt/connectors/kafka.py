@@ -32,7 +32,6 @@ def make_consumer(kafka: KafkaSettings, ingest: IngestSettings) -> AIOKafkaConsu
         max_partition_fetch_bytes=ingest.max_fetch_bytes,
         fetch_max_wait_ms=100,
         check_crcs=True,
-        # The position of a partition that is in nobody's group yet is sought by us.
         metadata_max_age_ms=30_000,
     )
 

@@ -31,7 +31,7 @@ class _Message:
     offset: int
     value: bytes
     timestamp: int = 0
-    """None: an arrival in a trace is never in the future."""
+    """0 is none: an arrival in a trace is never in the future."""
 
 
 @dataclass(slots=True)
