@@ -37,14 +37,8 @@ class TopicState:
     retention_s: float | None
     #: Whether this call made it.
     created: bool
-    #: What differs from what was asked: one sentence each, for a log line or an error.
+    #: What differs from what was asked: one sentence each, for a log line.
     problems: tuple[str, ...] = ()
-
-    def require(self) -> Self:
-        """Raise ServiceError if anything differs from what was asked."""
-        if self.problems:
-            raise ServiceError("; ".join(self.problems))
-        return self
 
 
 class Topics:

@@ -199,10 +199,10 @@ class EmbeddedServices:
             with redis.Redis.from_url(self.redis_url, socket_timeout=5) as client:
                 client.ping()
         except (redis.RedisError, ValueError) as error:
+            url = without_password(self.redis_url)
             raise ServiceError(
-                f"the Redis that {REDIS_URL_VARIABLE} names "
-                f"({without_password(self.redis_url)}) does not answer: {error}. Start it, or unset "
-                f"{REDIS_URL_VARIABLE} to use an embedded one"
+                f"the Redis that {REDIS_URL_VARIABLE} names ({url}) does not answer: {error}. "
+                f"Start it, or unset {REDIS_URL_VARIABLE} to use an embedded one"
             ) from error
 
     def __enter__(self) -> Self:

@@ -40,11 +40,6 @@ class ArrivalStatistics:
             raise InputError(f"dispersion is {self.dispersion}; expected a finite number ≥ 1")
 
     @classmethod
-    def constant(cls, rate_per_s: float, duration_s: float = 3600.0) -> Self:
-        """A Poisson stream of a known rate."""
-        return cls(rate_per_s, rate_per_s, rate_per_s, 1.0, duration_s)
-
-    @classmethod
     def from_counts(
         cls,
         counts_per_slice: ArrayLike,

@@ -21,8 +21,6 @@ EDGES_TOKENS.setflags(write=False)
 BINS: Final = EDGES_TOKENS.size + 1
 """Bin 0 holds L ≤ 64; bin k holds EDGES[k-1] < L ≤ EDGES[k]; the last holds all above."""
 
-OVERFLOW_BIN: Final = BINS - 1
-
 
 def bin_of(total_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
     """Index of the bin that each request's total tokens (prompt + completion) fall in."""

@@ -3,7 +3,6 @@
 Load is linear in these moments, so they price a fleet exactly where a CDF alone can't.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
@@ -110,11 +109,6 @@ class TokenMoments:
 
     def __hash__(self) -> int:
         return hash(self.values.tobytes())
-
-    @classmethod
-    def merge(cls, parts: Sequence["TokenMoments"]) -> Self:
-        """Sum of any number of parts, the empty sum included."""
-        return cls(np.sum([part.values for part in parts], axis=0) if parts else np.zeros(_SHAPE))
 
     @property
     def count(self) -> float:

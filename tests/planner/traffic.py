@@ -6,7 +6,15 @@ from functools import cache
 
 import numpy as np
 
-from fleetopt.planner.effects import Effect, Observed, Publish, RaiseAlert, ResolveAlert, Trigger
+from fleetopt.planner.effects import (
+    Effect,
+    Event,
+    Observed,
+    Publish,
+    RaiseAlert,
+    ResolveAlert,
+    Trigger,
+)
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.plan import Admission, PlanRequest, Workload
 from fleetopt.planner.recommendation import Evidence, Recommendation
@@ -117,7 +125,7 @@ class Fleet:
         """Step; what was published, if anything."""
         return self.take(observed(workload, index, trigger, samples), START_S + index * SLICE_S)
 
-    def take(self, event: Observed, now_s: float) -> Recommendation | None:
+    def take(self, event: Event, now_s: float) -> Recommendation | None:
         self.state, self.effects = step(self.state, event, now_s, self.config)
         return next((e.recommendation for e in self.effects if isinstance(e, Publish)), None)
 
