@@ -1,6 +1,7 @@
 """Engines and traffic that the planner's tests share."""
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,6 +18,9 @@ H100 = EngineProfile(
 )
 
 Tokens = NDArray[np.int64]
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Properties are about the planner, not about how busy the machine is."""
 
 
 def lognormal(

@@ -29,6 +29,7 @@ from fleetopt.planner.workload import Workload
 from tests.planner.examples import (
     H100,
     PAPER,
+    PATIENT,
     Tokens,
     chat,
     code,
@@ -48,7 +49,7 @@ def numbers(value: object) -> list[float]:
     return [float(value)] if isinstance(value, int | float) else []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(PATIENT, max_examples=150)
 @given(workloads(), requests())
 def test_every_plan_is_stable_and_meets_its_target(
     workload: Workload, request: PlanRequest
@@ -83,7 +84,7 @@ def test_every_plan_is_stable_and_meets_its_target(
     assert 0.0 <= found.unservable_share < 1.0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(PATIENT, max_examples=150)
 @given(workloads(), requests())
 def test_co_design_costs_no_more_than_retrofit_and_retrofit_no_more_than_none(
     workload: Workload, request: PlanRequest
@@ -110,7 +111,7 @@ def test_co_design_costs_no_more_than_retrofit_and_retrofit_no_more_than_none(
         assert found.cost_usd_per_h <= single.cost_usd_per_h * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(PATIENT, max_examples=60)
 @given(workloads(), requests())
 def test_pinning_the_chosen_boundary_changes_nothing_and_another_costs_no_less(
     workload: Workload, request: PlanRequest
@@ -128,7 +129,7 @@ def test_pinning_the_chosen_boundary_changes_nothing_and_another_costs_no_less(
         assert other.cost_usd_per_h >= found.cost_usd_per_h * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(PATIENT, max_examples=60)
 @given(workloads(), requests())
 def test_loads_of_the_planned_fleet_are_its_utilization(
     workload: Workload, request: PlanRequest

@@ -18,6 +18,7 @@ from fleetopt.planner.service import ITERATIONS, PROMPT, PROMPT_SQ, REQUESTS
 from fleetopt.planner.workload import Workload
 from tests.planner.examples import (
     H100,
+    PATIENT,
     Tokens,
     chat,
     lognormal,
@@ -70,7 +71,7 @@ def test_best_first_finds_what_brute_force_finds(target: str, rate_per_s: float)
     assert found.cost_usd_per_h == pytest.approx(brute_force_usd(grid))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(PATIENT, max_examples=60)
 @given(workloads(), requests())
 def test_more_replicas_never_violate_more(workload: Workload, request: PlanRequest) -> None:
     grid = build(workload, request)
@@ -86,7 +87,7 @@ def test_more_replicas_never_violate_more(workload: Workload, request: PlanReque
     assert all(a >= b - 1e-9 for a, b in pairwise(shares))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(PATIENT, max_examples=60)
 @given(workloads(), requests())
 def test_no_request_is_lost_or_counted_twice(workload: Workload, request: PlanRequest) -> None:
     grid = build(workload, request)
@@ -103,10 +104,10 @@ def test_no_request_is_lost_or_counted_twice(workload: Workload, request: PlanRe
             mean = (pools.mix.share * pools.mix.tokens).sum(axis=1)
             expected = pools.sums.per_s[PROMPT] / np.maximum(pools.sums.per_s[REQUESTS], 1e-300)
             # two points per bin keep the mean; where the lower one would be negative it is 0,
-            # and prompts are taken to be longer than they are. What the band leaves in a bin
-            # is taken to be like the whole bin, also where the other class has longer prompts.
-            slightly = 1e-6 if pools is shorts else 0.2
-            assert (mean[busy] >= expected[busy] * (1 - slightly)).all()
+            # and prompts are taken to be longer than they are. What compression leaves of a bin
+            # is taken to be like the whole bin, so long pools are checked without compression.
+            told = busy if pools is shorts else busy & (cells < grid.rows)
+            assert (mean[told] >= expected[told] * (1 - 1e-6)).all()
 
 
 def compress_each(
@@ -158,7 +159,7 @@ def test_widely_spread_outputs_compress_less_than_possible_never_more(
     assert 0.85 * possible <= grid.moved[0, step * grid.rows + row] <= possible
 
 
-@settings(max_examples=150, deadline=None)
+@settings(PATIENT, max_examples=150)
 @given(workloads(), requests())
 def test_what_the_shortcut_accepts_the_whole_model_accepts(
     workload: Workload, request: PlanRequest
@@ -197,7 +198,7 @@ def test_sizes_are_limited_by_what_is_asked() -> None:
     assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, 1.0)[0] == np.inf
 
 
-@settings(max_examples=60, deadline=None)
+@settings(PATIENT, max_examples=60)
 @given(workloads(), requests())
 def test_no_cell_costs_less_than_its_bound(workload: Workload, request: PlanRequest) -> None:
     grid = build(workload, request)
