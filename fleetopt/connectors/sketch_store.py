@@ -13,11 +13,15 @@ from there. Owns the layout of the keys:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from fleetopt.errors import InputError
 
 _STORE = """
 local position = redis.call('HGET', KEYS[1], 'position') or ''
@@ -95,6 +99,19 @@ class SketchStore:
     def _slices(self, partition: int, fleet: str) -> str:
         return f"fleetopt:{{sketch:{self._prefix}:{partition}}}:slices:{fleet}"
 
+    @contextmanager
+    def _hashes(self, partition: int | str) -> Iterator[None]:
+        """Tell a key of ours that somebody else wrote to from a command that went wrong."""
+        try:
+            yield
+        except ResponseError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            raise InputError(
+                f"a key under fleetopt:{{sketch:{self._prefix}:{partition}}} is not a hash: "
+                "something else writes to it"
+            ) from error
+
     async def store(
         self,
         partition: int,
@@ -107,7 +124,7 @@ class SketchStore:
         """Store changes that lead from offset `base` (None: nothing stored yet) to `position`.
 
         Returns False, and changes nothing, where the stored offset is not `base`.
-        Safe to repeat when the answer got lost.
+        Safe to repeat when the answer got lost. Raises InputError where a key is not a hash.
         """
         args: list[bytes | str | int] = [
             "" if base is None else base,
@@ -121,47 +138,61 @@ class SketchStore:
             for index, sketch in change.slices.items():
                 args += [index, sketch]
         keys = [self._cover(partition), *(self._slices(partition, name) for name in fleets)]
-        accepted, _ = cast(tuple[int, bytes], await self._store(keys=keys, args=args))
+        with self._hashes(partition):
+            accepted, _ = cast(tuple[int, bytes], await self._store(keys=keys, args=args))
         return bool(accepted)
 
     async def load(self, partition: int) -> StoredCover | None:
-        """Return what is stored of a partition, None where nothing is."""
-        fields = await cast(
-            Awaitable[dict[bytes, bytes]], self._client.hgetall(self._cover(partition))
-        )
+        """Return what is stored of a partition, None where nothing is.
+
+        Raises InputError where that is damaged.
+        """
+        with self._hashes(partition):
+            fields = await cast(
+                Awaitable[dict[bytes, bytes]], self._client.hgetall(self._cover(partition))
+            )
         if b"position" not in fields:
             return None
-        return StoredCover(
-            position=int(fields[b"position"]),
-            sources=fields[b"sources"],
-            rejected=fields[b"rejected"],
-            fleets={
-                name[len(_FLEET) :].decode(): meta
-                for name, meta in fields.items()
-                if name.startswith(_FLEET)
-            },
-        )
+        try:
+            return StoredCover(
+                position=int(fields[b"position"]),
+                sources=fields[b"sources"],
+                rejected=fields[b"rejected"],
+                fleets={
+                    name[len(_FLEET) :].decode(): meta
+                    for name, meta in fields.items()
+                    if name.startswith(_FLEET)
+                },
+            )
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{self._cover(partition)} is damaged: {error!r}") from error
 
-    async def forget(self, partition: int) -> None:
-        """Delete what is stored of a partition."""
+    async def forget(self, partition: int, fleets: Iterable[str] = ()) -> None:
+        """Delete what is stored of a partition, of `fleets` too where it does not name them."""
         cover = self._cover(partition)
-        names = await cast(Awaitable[list[bytes]], self._client.hkeys(cover))
-        slices = [
-            self._slices(partition, name[len(_FLEET) :].decode())
-            for name in names
-            if name.startswith(_FLEET)
-        ]
+        slices = {self._slices(partition, fleet) for fleet in fleets}
+        if await self._client.type(cover) == b"hash":
+            names = await cast(Awaitable[list[bytes]], self._client.hkeys(cover))
+            slices |= {
+                self._slices(partition, name[len(_FLEET) :].decode())
+                for name in names
+                if name.startswith(_FLEET)
+            }
         await self._client.delete(cover, *slices)
 
     async def load_slices(
         self, partition: int, wanted: Mapping[str, list[int]]
     ) -> dict[str, dict[int, bytes]]:
-        """Return the wanted slices by fleet; those that are not stored are left out."""
+        """Return the wanted slices by fleet; those that are not stored are left out.
+
+        Raises InputError where a key is not a hash.
+        """
         asked = {fleet: indices for fleet, indices in wanted.items() if indices}
         async with self._client.pipeline(transaction=False) as pipe:
             for fleet, indices in asked.items():
                 pipe.hmget(self._slices(partition, fleet), [str(index) for index in indices])
-            answers = await pipe.execute()
+            with self._hashes(partition):
+                answers = await pipe.execute()
         return {
             fleet: {
                 index: sketch
@@ -172,11 +203,15 @@ class SketchStore:
         }
 
     async def fleets(self, partitions: int) -> set[str]:
-        """Return the names of all fleets that any partition knows."""
+        """Return the names of all fleets that any partition knows.
+
+        Raises InputError where a key is not a hash.
+        """
         async with self._client.pipeline(transaction=False) as pipe:
             for partition in range(partitions):
                 pipe.hkeys(self._cover(partition))
-            answers = await pipe.execute()
+            with self._hashes("*"):
+                answers = await pipe.execute()
         return {
             name[len(_FLEET) :].decode()
             for names in answers
@@ -188,12 +223,14 @@ class SketchStore:
         """Return (meta, slices) of a fleet from each partition that knows it.
 
         The slices may be newer than the meta, but not those that it says are closed.
+        Raises InputError where a key is not a hash.
         """
         async with self._client.pipeline(transaction=False) as pipe:
             for partition in range(partitions):
                 pipe.hget(self._cover(partition), f"fleet:{fleet}")
                 pipe.hgetall(self._slices(partition, fleet))
-            answers = await pipe.execute()
+            with self._hashes("*"):
+                answers = await pipe.execute()
         return [
             (meta, {int(index): sketch for index, sketch in slices.items()})
             for meta, slices in zip(answers[::2], answers[1::2], strict=True)

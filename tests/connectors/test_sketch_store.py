@@ -11,6 +11,7 @@ import redis
 from redis.asyncio import Redis
 
 from fleetopt.connectors.sketch_store import FleetChange, SketchStore
+from fleetopt.errors import InputError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.fold import fold
 from fleetopt.pipeline.window import PartitionWindows, WindowConfig
@@ -168,6 +169,43 @@ def test_a_fleet_is_gathered_from_its_partitions(on_store: Stores) -> None:
     assert on_store(lambda store: store.fleets(3)) == {"chat", "code", ODD}
     assert on_store(lambda store: store.fleets(2)) == {"chat", "code", ODD}
     assert on_store(lambda store: store.load_fleet(ODD, 3)) == [(b"meta", {})]
+
+
+@pytest.mark.parametrize("field", ["position", "sources", "rejected"])
+def test_a_damaged_cover_is_said_to_be_damaged(
+    on_store: Stores, redis_client: redis.Redis, keys: Keys, field: str
+) -> None:
+    on_store(lambda store: store.store(0, None, 5, b"s", b"r", {"a": change(s1=b"x")}))
+    cover = next(key for key in keys() if key.endswith(b":cover"))
+    if field == "position":
+        redis_client.hset(cover, field, "x")
+    else:
+        redis_client.hdel(cover, field)
+    with pytest.raises(InputError, match="damaged"):
+        on_store(lambda store: store.load(0))
+
+
+@pytest.mark.parametrize("which", ["cover", "slices:a"])
+def test_a_key_of_another_type_is_reported_and_can_be_forgotten(
+    on_store: Stores, redis_client: redis.Redis, keys: Keys, which: str
+) -> None:
+    fleets = {"a": change(s1=b"x")}
+    on_store(lambda store: store.store(0, None, 5, b"s", b"r", fleets))
+    key = next(key for key in keys() if key.endswith(which.encode()))
+    redis_client.delete(key)
+    redis_client.set(key, "not ours")
+    for action in (
+        lambda store: store.store(0, 5, 6, b"s", b"r", fleets),
+        lambda store: store.load_fleet("a", 1),
+        (lambda store: store.load(0))
+        if which == "cover"
+        else (lambda store: store.load_slices(0, {"a": [1]})),
+    ):
+        with pytest.raises(InputError, match="not a hash"):
+            on_store(action)
+    on_store(lambda store: store.forget(0, ["a"]))
+    assert keys() == {}
+    assert on_store(lambda store: store.store(0, None, 6, b"s", b"r", fleets))
 
 
 def test_another_epoch_of_the_topic_has_its_own_state(on_store: Stores) -> None:
