@@ -22,7 +22,7 @@ def generate(
         float, typer.Option(metavar="SECONDS", help="Length of the trace.", min=0.0)
     ] = 600.0,
     rate: Annotated[
-        float, typer.Option(metavar="PER_SECOND", help="Requests per second.", min=0.0)
+        float, typer.Option(metavar="PER_SECOND", help="Requests per second.", min=0.0, max=1e6)
     ] = 100.0,
     shift_to: Annotated[
         ArchetypeName | None, typer.Option(help="Archetype that the traffic turns into.")

@@ -69,8 +69,8 @@ def check_fleet(name: str) -> str:
 
 
 def check_input(path: str) -> str:
-    """Refuse an input file that is not there."""
-    if path != "-" and not Path(path).is_file():
-        reason = "is a folder" if Path(path).is_dir() else "there is no such file"
-        raise typer.BadParameter(f"{path}: {reason}")
+    """Refuse an input file that is not there; a pipe will do."""
+    if path != "-" and (not path or not Path(path).exists() or Path(path).is_dir()):
+        reason = "is a folder" if path and Path(path).is_dir() else "there is no such file"
+        raise typer.BadParameter(f"{path or repr(path)}: {reason}")
     return path

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ASSUMED_OUTPUT_SHARE: Final = 0.2
 """The paper's split; real traces have 0.013 to 0.15, so a plan that assumes it says so."""
 
+MAX_RATE_PER_S: Final = 1e9
+MAX_SPAN_S: Final = 100 * 86_400.0
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -47,8 +50,11 @@ def read_traffic(
     slice_s: float,
 ) -> Traffic:
     """Read a trace or a CDF as what the planner takes."""
-    if arrival_rate_per_s is not None and not 0 < arrival_rate_per_s < float("inf"):
-        raise typer.BadParameter(f"--arrival-rate {arrival_rate_per_s}: expected a number above 0")
+    if arrival_rate_per_s is not None and not 0 < arrival_rate_per_s <= MAX_RATE_PER_S:
+        raise typer.BadParameter(
+            f"--arrival-rate {arrival_rate_per_s}: expected a number above 0, up to "
+            f"{MAX_RATE_PER_S:g}"
+        )
     with open_input(path) as opened:
         if opened.format is InputFormat.CDF:
             return _from_cdf(opened, arrival_rate_per_s, output_share)
@@ -142,10 +148,17 @@ def _workload(
 def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatistics:
     """Return the rates of a trace's whole slices, counted from its first arrival.
 
-    A trace shorter than a slice is one slice of its own length.
+    A trace shorter than a slice is one slice of its own length. Raises InputError where it spans
+    so much that a time stamp must be wrong: it would thin the rates, and its seconds fill memory.
     """
     offset_s = arrival_s - arrival_s.min()
     span_s = float(offset_s.max())
+    if span_s > MAX_SPAN_S:
+        raise InputError(
+            f"the requests span {span_s / 86_400:,.0f} days, more than "
+            f"{MAX_SPAN_S / 86_400:.0f}: from {_time(arrival_s.min())} to {_time(arrival_s.max())};"
+            " is a time stamp wrong? Else plan for a part of the trace"
+        )
     slices = int(span_s // slice_s)
     if not slices:
         # n arrivals span n − 1 gaps; a single arrival tells no rate, a second is the least.
@@ -154,6 +167,11 @@ def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatisti
     whole = offset_s[offset_s < slices * slice_s]
     counts = np.bincount((whole // slice_s).astype(np.int64), minlength=slices)
     return ArrivalStatistics.from_counts(counts, slice_s, _per_second(whole))
+
+
+def _time(epoch_s: float) -> str:
+    # Epoch seconds are accepted beyond the year 9999, where datetime ends.
+    return f"{np.datetime64(int(epoch_s), 's')}Z"
 
 
 def _per_second(offset_s: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ _SECRETS: Final = re.compile(r"(?<=://).*(?=@)|(?<=[?&]password=)[^&]*")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def without_password(url: str) -> str:
@@ -48,6 +48,7 @@ class KafkaSettings(_Section):
     retention_s: float = Field(
         86_400.0,
         gt=0,
+        allow_inf_nan=True,
         description="Retention of the topic when FleetOpt creates it; at least the window.",
     )
     group: str = Field("fleetopt", description="Consumer group of the workers.")
@@ -140,7 +141,7 @@ class FleetSettings(_Section):
     preemption_probability: float = Field(
         0.001, gt=0, lt=0.5, description="Accepted under statistical admission."
     )
-    max_utilization: float = Field(0.85, gt=0, lt=1, description="Cap on a pool's load.")
+    max_utilization: float = Field(0.85, ge=0.01, lt=1, description="Cap on a pool's load.")
     gamma_max: float = Field(2.0, ge=1, le=8, description="Upper limit of the compression band.")
     compressible_share: float = Field(
         0.75, ge=0, le=1, description="Prior for requests whose log names no category."
@@ -148,9 +149,11 @@ class FleetSettings(_Section):
     compression_penalty_usd: float = Field(
         1e-6, ge=0, description="Price of one compressed request (quality)."
     )
-    min_replicas: int = Field(1, ge=1, description="Fewest replicas of a pool in use.")
+    min_replicas: int = Field(
+        1, ge=1, le=1_000_000, description="Fewest replicas of a pool in use."
+    )
     max_replicas: int | None = Field(None, ge=1, description="Most replicas of a pool.")
-    node_availability: float = Field(1.0, gt=0, le=1, description="Share of nodes that are up.")
+    node_availability: float = Field(1.0, ge=0.01, le=1, description="Share of nodes that are up.")
     max_drift_regret: float = Field(
         0.03, gt=0, description="Regret of the pinned boundary that counts as drift."
     )
@@ -246,6 +249,8 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
         return _FromFile(**overrides)
     except ValidationError as error:
         raise ConfigError(f"{where}{_first_problem(error)}") from error
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError, SettingsError) as error:
         raise ConfigError(f"{where}not a YAML mapping of settings: {error}") from error
 

@@ -80,9 +80,10 @@ def open_input(path: str) -> Iterator[OpenInput]:
             raw: IO[bytes] = (
                 sys.stdin.buffer if path == STDIN else stack.enter_context(Path(path).open("rb"))
             )
+            unzipped = stack.enter_context(_unzipped(raw))  # reads the first bytes
         except OSError as error:
             raise InputError(f"can't read {source}: {error.strerror}") from error
-        lines = _lines(stack.enter_context(_unzipped(raw)), source)
+        lines = _lines(unzipped, source)
         head: list[bytes] = []
         for line in lines:
             head.append(line)

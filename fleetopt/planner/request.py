@@ -11,6 +11,9 @@ from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.target import TtftTarget
 
 GAMMA_LIMIT: Final = 16.0
+LEAST_SHARE: Final = 0.01
+"""Of a pool's time or of its nodes; with less, counts lose their meaning before they are found."""
+
 DEFAULT_COMPRESSION_PENALTY_USD: Final = 1e-6
 """One USD per million compressed requests: about 1 % of what serving a request costs.
 
@@ -55,15 +58,13 @@ class PlanRequest:
     boundary_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        _between("max_utilization", self.max_utilization, LEAST_SHARE, 1.0)
         _inside("max_utilization", self.max_utilization, 0.0, 1.0)
         _inside("preemption_probability", self.preemption_probability, 0.0, 0.5)
         _between("compressible_share", self.compressible_share, 0.0, 1.0)
         _between("compression_penalty_usd", self.compression_penalty_usd, 0.0, 1e6)
         _between("gamma_max", self.gamma_max, 1.0, GAMMA_LIMIT)
-        if not (math.isfinite(self.node_availability) and 0.0 < self.node_availability <= 1.0):
-            raise ConfigError(
-                f"node_availability is {self.node_availability}; expected more than 0 and at most 1"
-            )
+        _between("node_availability", self.node_availability, LEAST_SHARE, 1.0)
         if self.min_replicas < 1:
             raise ConfigError(f"min_replicas is {self.min_replicas}; expected ≥ 1")
         if self.max_replicas is not None and self.max_replicas < self.min_replicas:

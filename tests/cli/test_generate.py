@@ -64,6 +64,7 @@ def test_the_shift_changes_the_kinds(cli: Cli, tmp_path: Path) -> None:
         (["--fleet", "two words"], "two words"),
         (["--start", "-5"], "--start"),
         (["--rate", "nan"], "--rate"),
+        (["--rate", "1e300"], "--rate"),
     ],
 )
 def test_wrong_orders_are_refused(cli: Cli, options: list[str], says: str) -> None:

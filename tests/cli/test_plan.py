@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -145,6 +147,9 @@ def test_an_assumed_output_share_is_said(cli: Cli, cdf: Path) -> None:
         ([], "is a CDF, which has no rate: add --arrival-rate PER_SECOND"),
         (["--arrival-rate", "0"], "--arrival-rate 0.0: expected a number above 0"),
         (["--arrival-rate", "nan"], "--arrival-rate nan"),
+        (["--arrival-rate", "1e300"], "--arrival-rate 1e+300: expected a number above 0, up to"),
+        (["--arrival-rate", "9", "--node-availability", "1e-300"], "fleet.node_availability"),
+        (["--arrival-rate", "9", "--config", "/proc/self/mem"], "can't read /proc/self/mem"),
         (["--arrival-rate", "9", "--slo-ttft-p99", "fast"], "slo_ttft_p99 is 'fast'; expected"),
         (["--arrival-rate", "9", "--profile", "nope"], "no engine profile 'nope'"),
         (["--arrival-rate", "9", "--boundary", "2000"], "not a bin edge; the nearest are"),
@@ -175,6 +180,26 @@ def test_a_damaged_cdf_is_one_line_with_its_place(cli: Cli, cdf: Path) -> None:
     done = cli("plan", cdf, "--arrival-rate", 5)
     assert done.code == 1
     assert "$[1][0] is 256, after 512" in done.err
+
+
+@pytest.mark.parametrize("stray_s", ["5", "99999999999"])
+def test_a_stray_time_does_not_thin_the_rates(cli: Cli, trace: Path, stray_s: str) -> None:
+    trace.write_text(trace.read_text() + f"{stray_s},100,10\n")
+    done = cli("plan", trace, "--slo-ttft-p99", "5s")
+    assert done.code == 1
+    assert "more than 100" in done.err
+    assert "is a time stamp wrong?" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_pipe_is_a_file(cli: Cli, trace: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))
+    writer.start()
+    done = cli("plan", pipe, "--slo-ttft-p99", "5s")
+    writer.join()
+    assert done.code == 0
 
 
 def test_fleets_of_a_trace_are_planned_one_at_a_time(cli: Cli, tmp_path: Path) -> None:

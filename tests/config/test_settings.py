@@ -77,6 +77,8 @@ def test_arguments_win_over_variables_over_the_file_over_defaults(
         ("kafak: {}", r"kafak: no such setting"),
         ("window: 3", r"window: .*got 3"),
         ("fleet: {admission: hopeful}", r"fleet\.admission: .*'statistical' or 'reserved'"),
+        ("ingest: {flush_interval_s: .inf}", r"ingest\.flush_interval_s: .*finite.*got inf"),
+        ("window: {allowed_lateness_s: .nan}", r"window\.allowed_lateness_s: .*got nan"),
         ("fleets: {a: {gamma_max: 0}}", r"fleets\.a: gamma_max: .*got 0"),
         ("fleets: {a: {gama: 0}}", r"fleets\.a: gama: no such setting"),
         ("- 1", r"not a YAML mapping of settings"),
@@ -93,6 +95,11 @@ def test_a_variable_is_named_by_its_setting(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("FLEETOPT_WINDOW__SLICES", "1")
     with pytest.raises(ConfigError, match=r"window\.slices: .*got '1'"):
         load_settings()
+
+
+def test_only_retention_may_be_without_end(file: Path) -> None:
+    file.write_text("kafka: {retention_s: .inf}")
+    assert load_settings(file).kafka.retention_s == float("inf")
 
 
 def test_a_file_that_is_not_there_is_an_error(file: Path) -> None:

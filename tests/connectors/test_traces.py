@@ -171,6 +171,12 @@ def test_a_gzip_file_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
         read(cut)
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux's /proc")
+def test_a_file_that_fails_at_its_first_byte_is_an_error() -> None:
+    with pytest.raises(InputError, match="can't read /proc/self/mem"), open_input("/proc/self/mem"):
+        pass
+
+
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.TextIOWrapper(io.BytesIO((HEADER + "1700158546,3,2\n").encode()))
     monkeypatch.setattr(sys, "stdin", text)

@@ -17,6 +17,8 @@ NAN = float("nan")
         ("max_utilization", 1.0),
         ("max_utilization", 0.0),
         ("max_utilization", NAN),
+        ("max_utilization", 1e-300),
+        ("node_availability", 1e-300),
         ("preemption_probability", 0.0),
         ("preemption_probability", 0.5),
         ("compressible_share", 1.1),
