@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from fleetopt.config.settings import RedisSettings, without_password
@@ -26,6 +27,9 @@ log = structlog.get_logger(__name__)
 
 UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 """Errors that say nothing about the command: try again."""
+
+NOT_NOW: Final = (*UNREACHABLE, OutOfMemoryError, ReadOnlyError)
+"""Those, and what a server says that is full, or a replica that has not taken over yet."""
 
 _MAX_BACKOFF_S: Final = 10.0
 

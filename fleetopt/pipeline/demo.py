@@ -204,11 +204,11 @@ async def _look(store: RecommendationStore, state: DemoState) -> None:
 
 async def _counted(redis: Redis, settings: Settings, sent: int, worker: _Worker) -> Counts:
     """Return the stored counts once they have reached what was sent, or at the limit."""
-    deadline = time.monotonic() + COUNTING_LIMIT_S
+    deadline_s = time.monotonic() + COUNTING_LIMIT_S
     while True:
         worker.check()
         counts = await read_counts(redis, settings)
-        if counts.total >= sent or time.monotonic() > deadline:
+        if counts.total >= sent or time.monotonic() > deadline_s:
             return counts
         await asyncio.sleep(0.2)
 

@@ -59,7 +59,7 @@ class Ingest(Service):
         self._redis = redis
         self._topics = Topics(settings.kafka.bootstrap_servers)
         self._ownership: Ownership | None = None
-        self._committed_at = 0.0
+        self._committed_s = 0.0
 
     @property
     def owned_partitions(self) -> frozenset[int]:
@@ -82,12 +82,12 @@ class Ingest(Service):
     async def _ingest(self) -> None:
         pause_s = 0.2
         while not self.should_stop:
-            started = time.monotonic()
+            started_s = time.monotonic()
             try:
                 await wait_until_ready(self._redis, self.settings.redis.url)
                 await self._consume()
             except (KafkaError, ServiceError, _StartOverError) as error:
-                if time.monotonic() - started > MAX_BACKOFF_S:
+                if time.monotonic() - started_s > MAX_BACKOFF_S:
                     pause_s = 0.2
                 log.warning("reading is interrupted", error=str(error), retry_in_s=pause_s)
                 await self.sleep(pause_s)
@@ -149,13 +149,13 @@ class Ingest(Service):
         epoch: str,
     ) -> None:
         flush_s = self.settings.ingest.flush_interval_s
-        checked_at = flushed_at = time.monotonic()
+        checked_s = flushed_s = time.monotonic()
         while not self.should_stop:
-            now = time.monotonic()
-            if now - checked_at >= EPOCH_CHECK_S:
-                checked_at = now
+            now_s = time.monotonic()
+            if now_s - checked_s >= EPOCH_CHECK_S:
+                checked_s = now_s
                 await self._check_epoch(epoch)
-                _check_progress(consumer, ownership, now)
+                _check_progress(consumer, ownership, now_s)
             await ownership.load()
             fetched: dict[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
                 timeout_ms=round(flush_s * 500), max_records=MAX_MESSAGES
@@ -165,9 +165,9 @@ class Ingest(Service):
                 if owned is not None:  # else taken from us while the fetch was on its way
                     await self._fold(producer, source, owned, messages)
                 await asyncio.sleep(0)
-            if time.monotonic() - flushed_at >= flush_s:
+            if time.monotonic() - flushed_s >= flush_s:
                 await self._store(consumer, ownership)
-                flushed_at = time.monotonic()
+                flushed_s = time.monotonic()
         await self._store(consumer, ownership)
 
     async def _fold(
@@ -188,7 +188,7 @@ class Ingest(Service):
         letters = fold(
             owned.windows, messages, self.settings.kafka.max_future_s, received_s=time.time()
         )
-        owned.progressed_at = time.monotonic()
+        owned.progressed_s = time.monotonic()
         if letters:
             log.warning(
                 "records refused",
@@ -202,9 +202,9 @@ class Ingest(Service):
 
     async def _store(self, consumer: AIOKafkaConsumer, ownership: Ownership) -> None:
         await ownership.store()
-        if time.monotonic() - self._committed_at < COMMIT_S:
+        if time.monotonic() - self._committed_s < COMMIT_S:
             return
-        self._committed_at = time.monotonic()
+        self._committed_s = time.monotonic()
         offsets = {
             source: owned.base
             for source, owned in ownership.loaded.items()
@@ -225,13 +225,13 @@ class Ingest(Service):
             )
 
 
-def _check_progress(consumer: AIOKafkaConsumer, ownership: Ownership, now: float) -> None:
+def _check_progress(consumer: AIOKafkaConsumer, ownership: Ownership, now_s: float) -> None:
     """Raise where there is something to read and nothing comes."""
     for source, owned in ownership.loaded.items():
         end = consumer.highwater(source)
         if end is None or end <= owned.windows.position:
-            owned.progressed_at = now
-        elif now - owned.progressed_at > STALL_S:
+            owned.progressed_s = now_s
+        elif now_s - owned.progressed_s > STALL_S:
             raise _StartOverError(
                 f"partition {source.partition} stands at offset {owned.windows.position} of "
                 f"{end} for {STALL_S:g} s"

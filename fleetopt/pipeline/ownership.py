@@ -15,9 +15,8 @@ from typing import Final, TypeVar
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import TopicPartition
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from fleetopt.connectors.redis import UNREACHABLE
+from fleetopt.connectors.redis import NOT_NOW
 from fleetopt.connectors.sketch_store import SketchStore, StoredCover
 from fleetopt.errors import InputError
 from fleetopt.pipeline import checkpoint
@@ -27,8 +26,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 MAX_BACKOFF_S: Final = 10.0
-
-_TRY_AGAIN: Final = (*UNREACHABLE, OutOfMemoryError, ReadOnlyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Owned:
 
     windows: PartitionWindows
     base: int | None
-    progressed_at: float
+    progressed_s: float
 
 
 class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -100,7 +97,7 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._store_one(source, owned)
 
     async def _load(self, source: TopicPartition) -> Owned:
-        partition, now = source.partition, time.monotonic()
+        partition, now_s = source.partition, time.monotonic()
         cover = await self._persist(lambda: self._store.load(partition))
         if cover is not None:
             try:
@@ -112,10 +109,10 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
                 log.info(
                     "going on from stored sketches", partition=partition, offset=cover.position
                 )
-                return Owned(windows, cover.position, now)
+                return Owned(windows, cover.position, now_s)
         offset = await self._rewound(source)
         log.info("reading the log's last window", partition=partition, offset=offset)
-        return Owned(PartitionWindows(self._window, position=offset), None, now)
+        return Owned(PartitionWindows(self._window, position=offset), None, now_s)
 
     async def _restored(self, partition: int, cover: StoredCover) -> PartitionWindows:
         wanted = checkpoint.open_slices(cover)
@@ -168,7 +165,7 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
         while True:
             try:
                 return await action()
-            except _TRY_AGAIN as error:
+            except NOT_NOW as error:
                 log.warning("Redis does not take state", error=str(error), retry_in_s=pause_s)
                 if self._is_stopping():
                     raise

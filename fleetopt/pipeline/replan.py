@@ -21,7 +21,7 @@ from fleetopt.config.profiles import load_catalogue
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.alert import Alert
 from fleetopt.connectors.kafka import partition_of
-from fleetopt.connectors.redis import UNREACHABLE, RecommendationStore
+from fleetopt.connectors.redis import NOT_NOW, RecommendationStore
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.ingest import Ingest
@@ -72,7 +72,7 @@ class Replan(Service):
         self._fleets: dict[str, _Fleet] = {}
         self._refused: dict[str, str] = {}
         self._planned_for: frozenset[int] = frozenset()
-        self._due = 0.0
+        self._due_s = 0.0
 
     @Service.task
     async def _rounds(self) -> None:
@@ -80,14 +80,14 @@ class Replan(Service):
         while not self.should_stop:
             try:
                 owned = self._ingest.owned_partitions
-                if owned != self._planned_for or time.monotonic() >= self._due:
-                    self._due = time.monotonic() + self.settings.replan.interval_s
+                if owned != self._planned_for or time.monotonic() >= self._due_s:
+                    self._due_s = time.monotonic() + self.settings.replan.interval_s
                     await self._replan_all()
                     self._planned_for = owned
                 else:
                     await self._check_loads()
-            except UNREACHABLE as error:
-                log.warning("Redis does not answer: no plans in this round", error=str(error))
+            except NOT_NOW as error:
+                log.warning("Redis does not take plans in this round", error=str(error))
             await self.sleep(self.settings.replan.load_check_s)
 
     async def _replan_all(self) -> None:

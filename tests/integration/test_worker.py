@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer
+from redis import Redis
 
 from fleetopt.connectors.dead_letter import dead_letter_topic
 from fleetopt.connectors.wire import RequestBatch, RequestLog, encode_batch
@@ -158,6 +159,38 @@ def own_services(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, EmbeddedRedis
         yield broker, redis
 
 
+def logged(log: Path, text: str) -> bool:
+    """Say whether the worker's log comes to hold a text."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if text in log.read_text():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_full_redis_is_waited_for(
+    own_services: tuple[EmbeddedBroker, EmbeddedRedis], topic: str, tmp_path: Path
+) -> None:
+    broker, server = own_services
+    place = Place(broker.bootstrap_servers, server.url, topic, slice_s=1)
+    log = tmp_path / "log"
+    often = {"FLEETOPT_REPLAN__INTERVAL_S": "0.5", "FLEETOPT_WINDOW__ALLOWED_LATENESS_S": "0"}
+    with worker(place, log, **often) as process, Redis.from_url(server.url) as client:
+        now_s = time.time()
+        send(place, [("chat", batch(1, ts=[now_s - 5 + row / 100 for row in range(250)]))])
+        assert logged(log, '"event": "recommendation"'), log.read_text()
+        client.config_set("maxmemory", "1kb")
+        send(place, [("chat", batch(2, ts=[now_s + row / 100 for row in range(250)]))])
+        assert logged(log, "Redis does not take state"), log.read_text()
+        assert logged(log, "Redis does not take plans"), log.read_text()
+        client.config_set("maxmemory", "0")
+        seen = wait_for(place, lambda seen: seen.total >= 500)
+        assert process.poll() is None
+        assert stop(process) == 0
+    assert seen.accepted == 500
+
+
 def test_services_absent_at_start_are_waited_for(
     own_services: tuple[EmbeddedBroker, EmbeddedRedis], topic: str, tmp_path: Path
 ) -> None:
@@ -166,19 +199,10 @@ def test_services_absent_at_start_are_waited_for(
     broker.kill()
     redis.kill()
     log = tmp_path / "log"
-
-    def said(text: str) -> bool:
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            if text in log.read_text():
-                return True
-            time.sleep(0.1)
-        return False
-
     with worker(place, log) as process:
-        assert said("Redis does not answer"), log.read_text()
+        assert logged(log, "Redis does not answer"), log.read_text()
         redis.restart()
-        assert said("Kafka at"), log.read_text()
+        assert logged(log, "Kafka at"), log.read_text()
         broker.restart()
         send(
             place,
