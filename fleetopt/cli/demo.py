@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +44,8 @@ def demo(
     """
     from fleetopt.pipeline.demo import run_demo, schedule
 
+    # The client's own remarks would tear the screen; what goes wrong comes back as an error.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     view = _View(live=sys.stdout.isatty(), quiet=output is Output.JSON)
     with view.screen:
         result = asyncio.run(run_demo(schedule(duration, rate), seed, view.show))

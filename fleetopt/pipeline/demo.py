@@ -20,13 +20,14 @@ from typing import Final
 
 import numpy as np
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from fleetopt.config.settings import Settings, load_settings
 from fleetopt.connectors.alert import Alert
 from fleetopt.connectors.producer import RequestProducer
 from fleetopt.connectors.redis import RecommendationStore, connect
 from fleetopt.connectors.topics import ensure_topic
-from fleetopt.errors import ServiceError
+from fleetopt.errors import FleetOptError, ServiceError
 from fleetopt.pipeline.counts import Counts, read_counts
 from fleetopt.pipeline.embedded import EmbeddedServices
 from fleetopt.pipeline.generator import Archetype, Schedule, generate
@@ -140,12 +141,25 @@ async def _run_traffic(
     show: Callable[[DemoState], Awaitable[None]],
     worker: _Worker,
 ) -> None:
-    async with asyncio.TaskGroup() as group:
-        following = group.create_task(_follow(redis, state))
-        showing = group.create_task(_show(redis, state, show, worker))
-        await _send(settings, state, seed)
-        following.cancel()
-        showing.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(_follow(redis, state))
+            showing = group.create_task(_show(redis, state, show, worker))
+            await _send(settings, state, seed)
+            following.cancel()
+            showing.cancel()
+    except* (FleetOptError, RedisError) as failed:
+        raise _first(failed) from None
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    """Return the failure that the others followed from."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FleetOptError):
+        return error
+    return ServiceError(f"Redis stopped answering: {error}")
 
 
 async def _send(settings: Settings, state: DemoState, seed: int) -> None:
