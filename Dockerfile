@@ -12,7 +12,7 @@ RUN useradd --system --uid 10001 --user-group --no-create-home fleetopt \
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links=/wheels fleetopt
 USER 10001:10001
-# Faust makes a data folder, which we leave empty, where it is started; all else may be read-only.
+# A worker keeps nothing on disk, so all may be read-only but where Compose mounts a tmpfs.
 WORKDIR /tmp
 ENV PYTHONUNBUFFERED=1
 # No HEALTHCHECK: one image serves several commands, and a worker that can't go on ends itself, so
