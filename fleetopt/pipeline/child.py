@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Self, cast
 
@@ -55,7 +56,13 @@ class ChildProcess:
     """One run of a service under its supervisor."""
 
     def __init__(
-        self, command: list[str], log: Path, *, remove: Path | None = None, grace_s: float = 5.0
+        self,
+        command: list[str],
+        log: Path,
+        *,
+        remove: Path | None = None,
+        grace_s: float = 5.0,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         settings = {
             "command": command,
@@ -70,6 +77,7 @@ class ChildProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env=env,
         )
         line = cast("IO[bytes]", self._supervisor.stdout).readline()
         if not line:

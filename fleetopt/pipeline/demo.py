@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +26,7 @@ from fleetopt.connectors.producer import RequestProducer
 from fleetopt.connectors.redis import RecommendationStore, connect
 from fleetopt.connectors.topics import ensure_topic
 from fleetopt.errors import FleetOptError, ServiceError
+from fleetopt.pipeline.child import ChildProcess
 from fleetopt.pipeline.counts import Counts, read_counts
 from fleetopt.pipeline.embedded import EmbeddedServices
 from fleetopt.pipeline.generator import Archetype, Schedule, generate
@@ -230,37 +229,29 @@ async def _counted(redis: Redis, settings: Settings, sent: int, worker: _Worker)
 class _Worker:
     """The worker's process, and its log for when it fails."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
+    def __init__(self, process: ChildProcess, log: Path) -> None:
+        self._process = process
         self._log = log
 
     def check(self) -> None:
-        code = self.process.poll()
-        if code is not None:
-            tail = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
-            raise ServiceError(f"the worker ended with code {code}: {' / '.join(tail)}")
+        status = self._process.exit_status()
+        if status is not None:
+            tail = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+            raise ServiceError(f"the worker ended with status {status}: {' / '.join(tail)}")
 
 
 @asynccontextmanager
 async def _worker(settings: Settings, log: Path) -> AsyncIterator[_Worker]:
     configuration = log.with_name("fleetopt.json")  # JSON is YAML
     configuration.write_text(settings.model_dump_json(), encoding="utf-8")
-    with log.open("wb") as out:
-        process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own program
-            [sys.executable, "-m", "fleetopt", "worker", "--config", str(configuration)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env={
-                key: value for key, value in os.environ.items() if not key.startswith("FLEETOPT_")
-            },
-        )
+    process = ChildProcess(
+        [sys.executable, "-m", "fleetopt", "worker", "--config", str(configuration)],
+        log,
+        grace_s=10.0,
+        # The user's own settings are for the user's own services.
+        env={key: value for key, value in os.environ.items() if not key.startswith("FLEETOPT_")},
+    )
     try:
         yield _Worker(process, log)
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.to_thread(process.wait, 10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        await asyncio.to_thread(process.stop)
