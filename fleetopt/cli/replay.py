@@ -62,7 +62,8 @@ def replay(
     """Send a trace's requests at their pace, as their gateway would have.
 
     Reads CSV (TIMESTAMP,ContextTokens,GeneratedTokens), JSON Lines of request records, and
-    Mooncake's JSON Lines, gzipped or not. Ends with a heartbeat, so that the last slice closes.
+    Mooncake's JSON Lines, gzipped or not. Promises as it goes that nothing earlier will come, so
+    that slices close; at the end of a recorded trace the last one, too.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Every command line in the help and in docs/cli.md is one that the commands accept."""
+"""Every command line in the help, docs/cli.md and the README is one that the commands accept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def examples_in(text: str) -> list[str]:
 def documented() -> list[str]:
     found = [line for _, command in commands(ROOT) for line in examples_in(command.help)]
     blocks = re.findall(r"```sh\n(.*?)```", Path("docs/cli.md").read_text(), re.DOTALL)
-    return found + [line for block in blocks for line in examples_in(block)]
+    found += [line for block in blocks for line in examples_in(block)]
+    return found + examples_in(Path("README.md").read_text())
 
 
 @pytest.fixture(autouse=True)
