@@ -51,7 +51,8 @@ def watch(
 
 async def _once(settings: Settings, fleet: str, output: Output) -> int:
     from fleetopt.cli.output import print_error
-    from fleetopt.connectors.redis import UNREACHABLE, RecommendationStore, connect
+    from fleetopt.connectors.recommendation_store import RecommendationStore
+    from fleetopt.connectors.redis import UNREACHABLE, connect
     from fleetopt.errors import ServiceError
 
     client = connect(settings.redis)
@@ -74,7 +75,8 @@ async def _once(settings: Settings, fleet: str, output: Output) -> int:
 
 
 async def _follow(settings: Settings, fleet: str, count: int | None, output: Output) -> None:
-    from fleetopt.connectors.redis import RecommendationStore, connect, wait_until_ready
+    from fleetopt.connectors.recommendation_store import RecommendationStore
+    from fleetopt.connectors.redis import connect, wait_until_ready
 
     client = connect(settings.redis)
     try:

@@ -23,7 +23,8 @@ from redis.exceptions import RedisError
 from fleetopt.config.settings import Settings, load_settings
 from fleetopt.connectors.alert import Alert
 from fleetopt.connectors.producer import RequestProducer
-from fleetopt.connectors.redis import RecommendationStore, connect
+from fleetopt.connectors.recommendation_store import RecommendationStore
+from fleetopt.connectors.redis import connect
 from fleetopt.connectors.topics import ensure_topic
 from fleetopt.errors import FleetOptError, ServiceError
 from fleetopt.pipeline.child import ChildProcess

@@ -15,7 +15,7 @@ import msgspec
 from fleetopt.connectors.columns import RequestColumns, concatenate
 from fleetopt.connectors.decode import Batch, decode_message
 from fleetopt.connectors.rows import columns_of_records
-from fleetopt.connectors.wire import Rejected, Rejection, RequestLog
+from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestLog
 from fleetopt.pipeline.window import MAX_FLEETS, PartitionWindows
 
 
@@ -168,7 +168,7 @@ def _too_many(fleet: str, value: bytes, rows: int = 1) -> Rejected:
 def _as_json(fleet: str, columns: RequestColumns) -> bytes:
     return msgspec.json.encode(
         {
-            "v": 1,
+            "v": COLUMNS_VERSION,
             "fleet": fleet,
             "ts": columns.arrival_s.tolist(),
             "p": columns.prompt_tokens.tolist(),

@@ -21,7 +21,8 @@ from fleetopt.config.profiles import load_catalogue
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.alert import Alert
 from fleetopt.connectors.kafka import partition_of
-from fleetopt.connectors.redis import NOT_NOW, RecommendationStore
+from fleetopt.connectors.recommendation_store import RecommendationStore
+from fleetopt.connectors.redis import NOT_NOW
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.ingest import Ingest

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from fleetopt.config.settings import RedisSettings, load_settings
-from fleetopt.connectors.redis import RecommendationStore, connect
+from fleetopt.connectors.recommendation_store import RecommendationStore
+from fleetopt.connectors.redis import connect
 from fleetopt.connectors.wire import RequestLog
 from fleetopt.pipeline.embedded import EmbeddedRedis
 from fleetopt.planner.recommendation import Recommendation

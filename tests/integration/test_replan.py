@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from fleetopt.connectors.redis import RecommendationStore
+from fleetopt.connectors.recommendation_store import RecommendationStore
 from fleetopt.connectors.wire import RequestBatch, encode_batch
 from fleetopt.planner.recommendation import Recommendation, Status
 from tests.integration.conftest import Kafka
