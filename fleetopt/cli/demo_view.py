@@ -98,7 +98,8 @@ def _line(it: Recommendation, started_s: float) -> str:
 
 def _alert(alert: Alert, state: DemoState) -> Text:
     mark = "ALERT" if alert.firing else "resolved"
-    text = f"{max(0.0, alert.at_s - state.started_s):5.1f} s  {mark} {alert.kind}: {alert.text}"
+    said = f": {alert.text}" if alert.text else ""
+    text = f"{max(0.0, alert.at_s - state.started_s):5.1f} s  {mark} {alert.kind}{said}"
     return Text(text, style="bold red" if alert.firing else "green")
 
 
