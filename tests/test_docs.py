@@ -47,7 +47,7 @@ def test_links_between_pages_lead_to_files(project: Path) -> None:
 def test_the_readme_leads_to_every_page(project: Path) -> None:
     readme = (project / "README.md").read_text()
     for page in project.glob("docs/*.md"):
-        assert f"(docs/{page.name})" in readme
+        assert f"(docs/{page.name})" in readme, f"README.md has no link to {page.name}"
 
 
 @pytest.mark.parametrize("setting", ["kafka", "redis", "window", "ingest", "replan", "worker"])
