@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
+import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.partitioner import murmur2
 
 from fleetopt.config.settings import IngestSettings, KafkaSettings
 
+log = structlog.get_logger(__name__)
+
+STOP_LIMIT_S: Final = 10.0
 MAX_POLL_INTERVAL_MS: Final = 600_000
 
 
@@ -45,3 +50,29 @@ def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
         linger_ms=5,
         request_timeout_ms=20_000,
     )
+
+
+async def stop_client(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Stop a client, whatever comes of it, within a limit.
+
+    A broker that is gone makes it fail, hang, or raise the cancellation of a task of its own,
+    which would look as if we had been cancelled: so it stops in a task of its own.
+    """
+    stopping = asyncio.ensure_future(client.stop())
+    await asyncio.wait({stopping}, timeout=STOP_LIMIT_S)
+    if stopping.done() and not stopping.cancelled() and stopping.exception() is None:
+        return
+    stopping.cancel()
+    log.warning("a Kafka client did not stop in order", client=type(client).__name__)
+    connections = client._client if isinstance(client, AIOKafkaConsumer) else client.client
+    await connections.close()
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Say whether the running task was cancelled, or a library let a cancellation of its own out.
+
+    aiokafka does when it is stopped while its broker is gone; a task that takes it for its own
+    ends without a word, and the process lives on doing nothing.
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

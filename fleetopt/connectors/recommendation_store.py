@@ -1,4 +1,4 @@
-"""Recommendations and alerts in Redis: what gateways and autoscalers are told, and how they read it.
+"""Recommendations and alerts in Redis: what gateways and autoscalers are told, and how.
 
 Owns the keys, which docs/stream.md lists. Those of a fleet share a hash tag, so that one script may
 touch them on Redis Cluster.
@@ -29,8 +29,8 @@ if stored then
     return revision
   end
 end
-redis.call('SET', KEYS[1], ARGV[2])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'recommendation', ARGV[2])
+redis.call('SET', KEYS[1], ARGV[2])
 redis.call('PUBLISH', ARGV[4], ARGV[2])
 return 0
 """

@@ -109,7 +109,7 @@ class SketchStore:
                 raise
             raise InputError(
                 f"a key under fleetopt:{{sketch:{self._prefix}:{partition}}} is not a hash: "
-                "something else writes to it"
+                f"something else writes to it ({error})"
             ) from error
 
     async def store(

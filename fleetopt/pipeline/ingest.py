@@ -21,7 +21,12 @@ from redis.asyncio import Redis
 
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.dead_letter import dead_letter_topic, send_dead_letters
-from fleetopt.connectors.kafka import make_consumer, make_producer
+from fleetopt.connectors.kafka import (
+    make_consumer,
+    make_producer,
+    stop_client,
+    was_cancelled,
+)
 from fleetopt.connectors.redis import wait_until_ready
 from fleetopt.connectors.sketch_store import SketchStore, sketch_epoch
 from fleetopt.connectors.topics import Topics, TopicState
@@ -86,10 +91,14 @@ class Ingest(Service):
             try:
                 await wait_until_ready(self._redis, self.settings.redis.url)
                 await self._consume()
-            except (KafkaError, ServiceError, _StartOverError) as error:
+            except (KafkaError, ServiceError, _StartOverError, asyncio.CancelledError) as error:
+                if was_cancelled(error):
+                    raise
                 if time.monotonic() - started_s > MAX_BACKOFF_S:
                     pause_s = 0.2
-                log.warning("reading is interrupted", error=str(error), retry_in_s=pause_s)
+                log.warning(
+                    "reading is interrupted", error=str(error) or repr(error), retry_in_s=pause_s
+                )
                 await self.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_BACKOFF_S)
 
@@ -120,8 +129,8 @@ class Ingest(Service):
             await self._read(consumer, producer, ownership, state.topic_id)
         finally:
             self._ownership = None
-            await consumer.stop()
-            await producer.stop()
+            await stop_client(consumer)
+            await stop_client(producer)
 
     async def _ensure_topics(self) -> TopicState:
         kafka = self.settings.kafka

@@ -15,9 +15,10 @@ from typing import Final, TypeVar
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import TopicPartition
+from redis.exceptions import RedisError
 
 from fleetopt.connectors.redis import NOT_NOW
-from fleetopt.connectors.sketch_store import SketchStore, StoredCover
+from fleetopt.connectors.sketch_store import SketchStore
 from fleetopt.errors import InputError
 from fleetopt.pipeline import checkpoint
 from fleetopt.pipeline.window import FleetWindow, PartitionWindows, WindowConfig
@@ -98,23 +99,28 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _load(self, source: TopicPartition) -> Owned:
         partition, now_s = source.partition, time.monotonic()
-        cover = await self._persist(lambda: self._store.load(partition))
-        if cover is not None:
-            try:
-                windows = await self._restored(partition, cover)
-            except InputError as error:
-                log.error("stored sketches are of no use", partition=partition, error=str(error))  # noqa: TRY400
-                await self._persist(lambda: self._store.forget(partition))
-            else:
+        try:
+            windows = await self._restored(partition)
+        except InputError as error:
+            await self._forget(partition, error)
+        else:
+            if windows is not None:
                 log.info(
-                    "going on from stored sketches", partition=partition, offset=cover.position
+                    "going on from stored sketches", partition=partition, offset=windows.position
                 )
-                return Owned(windows, cover.position, now_s)
+                return Owned(windows, windows.position, now_s)
         offset = await self._rewound(source)
         log.info("reading the log's last window", partition=partition, offset=offset)
         return Owned(PartitionWindows(self._window, position=offset), None, now_s)
 
-    async def _restored(self, partition: int, cover: StoredCover) -> PartitionWindows:
+    async def _forget(self, partition: int, error: InputError, fleets: Iterable[str] = ()) -> None:
+        log.error("stored sketches are of no use", partition=partition, error=str(error))
+        await self._persist(lambda: self._store.forget(partition, fleets))
+
+    async def _restored(self, partition: int) -> PartitionWindows | None:
+        cover = await self._persist(lambda: self._store.load(partition))
+        if cover is None:
+            return None
         wanted = checkpoint.open_slices(cover)
         slices = await self._persist(lambda: self._store.load_slices(partition, wanted))
         return checkpoint.restore(self._window, cover, slices)
@@ -134,9 +140,16 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
         position = windows.position
         sources, rejected = checkpoint.sources_bytes(windows), checkpoint.rejected_bytes(windows)
         fleets = checkpoint.changes(windows)
-        if await self._persist(
-            lambda: self._store.store(source.partition, base, position, sources, rejected, fleets)
-        ):
+        try:
+            stored = await self._persist(
+                lambda: self._store.store(
+                    source.partition, base, position, sources, rejected, fleets
+                )
+            )
+        except InputError as error:
+            await self._forget(source.partition, error, fleets)
+            stored = False
+        if stored:
             for name in windows.changed:
                 self._note(name, windows.fleets[name])
             checkpoint.mark_stored(windows)
@@ -165,7 +178,7 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
         while True:
             try:
                 return await action()
-            except NOT_NOW as error:
+            except (*NOT_NOW, RedisError) as error:
                 log.warning("Redis does not take state", error=str(error), retry_in_s=pause_s)
                 if self._is_stopping():
                     raise

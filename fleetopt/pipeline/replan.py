@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from faust import Service
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from fleetopt.config.fleet import replan_config
 from fleetopt.config.profiles import load_catalogue
@@ -87,7 +89,7 @@ class Replan(Service):
                     self._planned_for = owned
                 else:
                     await self._check_loads()
-            except NOT_NOW as error:
+            except (*NOT_NOW, FleetOptError, RedisError) as error:
                 log.warning("Redis does not take plans in this round", error=str(error))
             await self.sleep(self.settings.replan.load_check_s)
 
@@ -110,29 +112,34 @@ class Replan(Service):
             if fleet is None or fleet.state.last is None:
                 await self._replan(name, Trigger.INTERVAL)
             elif _may_overload(fleet.state.last, change):
-                seen = await self._look(name)
-                if overloaded(fleet.state, seen.workload, fleet.config.request):
-                    await self._replan(name, Trigger.LOAD, seen)
+                with self._one_fleet(name):
+                    seen = await self._look(name)
+                    if overloaded(fleet.state, seen.workload, fleet.config.request):
+                        await self._step(name, Trigger.LOAD, seen)
 
     def _owns(self, fleet: str) -> bool:
         partitions = self._ingest.partitions
         return partition_of(fleet, partitions) in self._ingest.owned_partitions
 
-    async def _replan(self, name: str, trigger: Trigger, seen: FleetView | None = None) -> None:
-        """Plan for one fleet; what is wrong with one must not keep the others from their plans."""
+    async def _replan(self, name: str, trigger: Trigger) -> None:
+        with self._one_fleet(name):
+            await self._step(name, trigger, await self._look(name))
+            self._refused.pop(name, None)
+
+    @contextmanager
+    def _one_fleet(self, name: str) -> Iterator[None]:
+        """Keep what is wrong with one fleet from keeping the others from their plans."""
         try:
-            await self._step(name, trigger, seen)
-        except FleetOptError as error:
+            yield
+        except NOT_NOW:
+            raise
+        except (FleetOptError, RedisError) as error:  # such as a key that is not ours
             if self._refused.get(name) != str(error):
                 self._refused[name] = str(error)
                 log.error("no plan for this fleet", fleet=name, error=str(error))  # noqa: TRY400
-        else:
-            self._refused.pop(name, None)
 
-    async def _step(self, name: str, trigger: Trigger, seen: FleetView | None) -> None:
+    async def _step(self, name: str, trigger: Trigger, seen: FleetView) -> None:
         fleet = await self._fleet(name)
-        if seen is None:
-            seen = await self._look(name)
         now_s = time.time()
         progress = (seen.watermark_s, seen.accepted)
         if progress != fleet.progress:

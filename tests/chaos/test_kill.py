@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import redis
 
 from fleetopt.connectors.wire import RequestBatch, RequestLog, encode_batch
 from fleetopt.pipeline.counts import Counts
@@ -127,8 +128,6 @@ def test_worker_killed_three_times_and_redis_once(
 def test_redis_emptied_while_a_worker_runs(
     place: Place, services: tuple[EmbeddedBroker, EmbeddedRedis], tmp_path: Path
 ) -> None:
-    import redis
-
     values = batches(400, seed=2)
     sent = 400 * ROWS
     send(place, values)
@@ -143,10 +142,8 @@ def test_redis_emptied_while_a_worker_runs(
     assert (seen.accepted, seen.duplicated) == (sent, 5 * ROWS)
 
 
-@pytest.mark.parametrize("field", ["fleet:fleet-0", "sources", "slices"])
+@pytest.mark.parametrize("field", ["fleet:fleet-0", "sources", "position", "slices"])
 def test_damaged_state_is_rebuilt_from_the_log(place: Place, tmp_path: Path, field: str) -> None:
-    import redis
-
     sent = 100 * ROWS
     send(place, batches(100, seed=7))
     with worker(place, tmp_path / "worker.log") as process:
@@ -187,14 +184,38 @@ def test_a_paused_worker_that_comes_back_changes_nothing(place: Place, tmp_path:
     assert seen.accepted == seen.total == seen.in_slices == BATCHES * ROWS
 
 
+@pytest.mark.parametrize("key", ["cover", "slices:fleet-0"])
+def test_a_key_that_something_else_wrote_is_taken_back(
+    place: Place, tmp_path: Path, key: str
+) -> None:
+    sent = 100 * ROWS
+    send(place, batches(100, seed=9))
+    with worker(place, tmp_path / "worker.log") as process:
+        assert wait_for(place, exactly(sent)).total == sent
+        with redis.Redis.from_url(place.redis_url) as client:
+            (slices,) = client.keys("*:slices:fleet-0")
+            name = slices.replace(b"slices:fleet-0", key.encode())
+            client.delete(name)
+            client.set(name, "not ours")
+        send(place, batches(120, seed=9)[100:])
+        seen = wait_for(place, lambda seen: seen.accepted == 120 * ROWS)
+        assert process.poll() is None
+        assert stop(process) == 0
+    log = (tmp_path / "worker.log").read_text()
+    assert seen.accepted == seen.total == 120 * ROWS, log[-3000:]
+    assert "is not a hash: something else writes to it" in log
+
+
+@pytest.mark.parametrize("away_s", [0.0, 1.5, 2.5])
 def test_broker_made_anew(
-    place: Place, services: tuple[EmbeddedBroker, EmbeddedRedis], tmp_path: Path
+    place: Place, services: tuple[EmbeddedBroker, EmbeddedRedis], tmp_path: Path, away_s: float
 ) -> None:
     broker, _ = services
     send(place, batches(100, seed=5))
     with worker(place, tmp_path / "worker.log") as process:
         assert wait_for(place, exactly(100 * ROWS)).total == 100 * ROWS
         broker.kill()
+        time.sleep(away_s)
         broker.restart()  # in memory: offsets begin at 0 again, under a new topic id
         send(place, batches(120, seed=6))
         seen = wait_for(place, exactly(120 * ROWS))

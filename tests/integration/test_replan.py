@@ -13,9 +13,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import redis
 from redis.asyncio import Redis
 
-from fleetopt.connectors.recommendation_store import RecommendationStore
+from fleetopt.connectors.recommendation_store import (
+    RecommendationStore,
+    history_key,
+    recommendation_key,
+)
 from fleetopt.connectors.wire import RequestBatch, encode_batch
 from fleetopt.planner.recommendation import Recommendation, Status
 from tests.integration.conftest import Kafka
@@ -192,6 +197,30 @@ def test_two_workers_publish_one_chain_of_revisions(
         for _, fields in entries
     ]
     assert revisions == list(range(1, len(revisions) + 1))
+
+
+@pytest.mark.parametrize("key", [recommendation_key, history_key])
+def test_a_key_that_something_else_wrote_does_not_stop_the_others(
+    place: Place,
+    fleet: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    redis_client: redis.Redis,
+    key: Callable[[str], str],
+) -> None:
+    wrong = unique("wrong")
+    redis_client.hset(key(wrong), "not", "ours")
+    log = tmp_path / "log"
+    with worker(place, log, **LIVE) as process:
+        send(place, [*traffic(wrong, 5, 50, 500), *traffic(fleet, 5, 50, 500)])
+        assert published(place, fleet).status is Status.OK
+        deadline = time.monotonic() + DEADLINE_S
+        while "WRONGTYPE" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        redis_client.delete(key(wrong))
+        assert published(place, wrong).status is Status.OK
+        assert stop(process) == 0
+    assert "WRONGTYPE" in log.read_text()
 
 
 def test_a_fleet_whose_settings_are_wrong_does_not_stop_the_others(
