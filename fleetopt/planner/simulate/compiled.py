@@ -1,11 +1,15 @@
 """Machine code for the simulation's inner loops where Numba is installed, plain Python elsewhere.
 
-A compiled function touches its columns by index only, so that the same source runs on arrays
-under Numba and on lists, which plain Python reads faster, without it. Both do the same arithmetic
-in the same order: their results are equal to the last bit.
+State is kept in rows: `rows[i].field`. Under Numba they are a structured array, without it a list
+of objects, which plain Python reads faster; the loops' source is the same. Both do the same
+arithmetic in the same order, so their results are equal to the last bit.
+
+Numba keeps machine code beside the source and looks at each file's age by itself: after a change
+here in a file that others call, remove `__pycache__`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -17,17 +21,14 @@ except ImportError:  # the extra `simulate` is not installed
     numba = None
 
 F = TypeVar("F", bound=Callable[..., Any])
+Row = TypeVar("Row")
 
 IS_COMPILED: Final = numba is not None
 """Whether loops run as machine code."""
 
-Ints = list[int]
-Floats = list[float]
-"""A column: really an array where loops are compiled."""
-
 
 def compiled(function: F) -> F:
-    """Compile on first use, if Numba is there; the machine code is kept beside the source."""
+    """Compile on first use, if Numba is there."""
     if numba is None:
         return function
     try:
@@ -36,11 +37,28 @@ def compiled(function: F) -> F:
         return cast(F, numba.njit(function))
 
 
-def ints(values: NDArray[np.int64]) -> Ints:
-    """A column of whole numbers, not shared with the caller."""
-    return cast(Ints, np.array(values, dtype=np.int64)) if IS_COMPILED else values.tolist()
+def rows(kind: type[Row], count: int, **columns: NDArray[Any]) -> list[Row]:
+    """So many rows of a data class of numbers with defaults; columns that are given are copied."""
+    if not IS_COMPILED:
+        values = {name: column.tolist() for name, column in columns.items()}
+        return [
+            kind(**{name: value[at] for name, value in values.items()}) for at in range(count)
+        ]
+    described = {field.name: field for field in fields(cast(Any, kind))}
+    codes: Mapping[Any, str] = {int: "i8", float: "f8", "int": "i8", "float": "f8"}
+    table = np.empty(count, dtype=[(name, codes[one.type]) for name, one in described.items()])
+    for name, one in described.items():
+        table[name] = columns.get(name, one.default)
+    return cast(list[Row], table)
 
 
-def floats(values: NDArray[np.float64]) -> Floats:
-    """A column of numbers, not shared with the caller."""
-    return cast(Floats, np.array(values, dtype=np.float64)) if IS_COMPILED else values.tolist()
+def column(table: list[Row], name: str) -> NDArray[Any]:
+    """One field of all rows, as an array of its own."""
+    if IS_COMPILED:
+        return np.array(cast(Any, table)[name])
+    return np.array([getattr(row, name) for row in table])
+
+
+def ints(count: int) -> list[int]:
+    """So many zeros that loops may change."""
+    return cast(list[int], np.zeros(count, dtype=np.int64)) if IS_COMPILED else [0] * count

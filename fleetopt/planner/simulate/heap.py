@@ -1,102 +1,105 @@
 """Two heaps for compiled loops: replicas by a key that changes, and sequences by when they end."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from fleetopt.planner.simulate.compiled import Floats, Ints, compiled, floats, ints
+from fleetopt.planner.simulate.compiled import compiled, rows
+from fleetopt.planner.simulate.state import Request
 
 
-class Ranking(NamedTuple):
-    """Replicas in heap order of a key; the least is at `order[0]`."""
+@dataclass(slots=True)
+class Rank:
+    """Row i of a ranking: the key and the place of item i, and the item at place i."""
 
-    key: Floats  # by replica
-    order: Ints  # replica by place
-    place: Ints  # place by replica
+    key: float = 0.0
+    place: int = 0
+    item: int = 0
+
+
+Ranking = list[Rank]
+"""Items in heap order of their keys; the least is `ranks[0].item`."""
 
 
 def ranking(count: int, key: float) -> Ranking:
-    """All replicas with the same key."""
-    index = np.arange(count, dtype=np.int64)
-    return Ranking(floats(np.full(count, key)), ints(index), ints(index))
+    """Items with the same key."""
+    index = np.arange(count)
+    return rows(Rank, count, key=np.full(count, key), place=index, item=index)
 
 
 @compiled
 def move(ranks: Ranking, item: int, key: float) -> None:
-    """Give one replica another key."""
-    ranks.key[item] = key
-    at = ranks.place[item]
+    """Give one item another key."""
+    ranks[item].key = key
+    at = ranks[item].place
     while at > 0:
         above = (at - 1) >> 1
-        other = ranks.order[above]
-        if ranks.key[other] <= key:
+        other = ranks[above].item
+        if ranks[other].key <= key:
             break
-        ranks.order[at] = other
-        ranks.place[other] = at
+        ranks[at].item = other
+        ranks[other].place = at
         at = above
-    size = len(ranks.order)
+    size = len(ranks)
     while True:
         below = 2 * at + 1
         if below >= size:
             break
         right = below + 1
-        if right < size and ranks.key[ranks.order[right]] < ranks.key[ranks.order[below]]:
+        if right < size and ranks[ranks[right].item].key < ranks[ranks[below].item].key:
             below = right
-        other = ranks.order[below]
-        if ranks.key[other] >= key:
+        other = ranks[below].item
+        if ranks[other].key >= key:
             break
-        ranks.order[at] = other
-        ranks.place[other] = at
+        ranks[at].item = other
+        ranks[other].place = at
         at = below
-    ranks.order[at] = item
-    ranks.place[item] = at
+    ranks[at].item = item
+    ranks[item].place = at
 
 
 @compiled
-def push(heap: Ints, base: int, size: int, key: Ints, item: int) -> None:
-    """Add to the heap of `size` items at heap[base:], ordered by key[item]."""
-    at = size
-    mine = key[item]
+def push(heap: list[int], base: int, size: int, requests: list[Request], r: int) -> None:
+    """Add r to the heap of `size` requests at heap[base:], ordered by their last iteration."""
+    _rise(heap, base, size, requests, r)
+
+
+@compiled
+def _rise(heap: list[int], base: int, at: int, requests: list[Request], r: int) -> int:
+    key = requests[r].last_iteration
     while at > 0:
         above = (at - 1) >> 1
         other = heap[base + above]
-        if key[other] <= mine:
+        if requests[other].last_iteration <= key:
             break
         heap[base + at] = other
         at = above
-    heap[base + at] = item
+    heap[base + at] = r
+    return at
 
 
 @compiled
-def pop(heap: Ints, base: int, size: int, key: Ints) -> None:
-    """Take the first item off the heap of `size` items at heap[base:]."""
-    remove(heap, base, size, key, 0)
-
-
-@compiled
-def remove(heap: Ints, base: int, size: int, key: Ints, at: int) -> None:
-    """Take the item at a place off the heap of `size` items at heap[base:]."""
+def remove(heap: list[int], base: int, size: int, requests: list[Request], at: int) -> None:
+    """Take the request at a place off the heap of `size` requests at heap[base:]."""
     last = size - 1
     if at == last:
         return
-    item = heap[base + last]
-    mine = key[item]
-    while at > 0:
-        above = (at - 1) >> 1
-        other = heap[base + above]
-        if key[other] <= mine:
-            break
-        heap[base + at] = other
-        at = above
+    r = heap[base + last]
+    key = requests[r].last_iteration
+    at = _rise(heap, base, at, requests, r)
     while True:
         below = 2 * at + 1
         if below >= last:
             break
-        if below + 1 < last and key[heap[base + below + 1]] < key[heap[base + below]]:
+        if (
+            below + 1 < last
+            and requests[heap[base + below + 1]].last_iteration
+            < requests[heap[base + below]].last_iteration
+        ):
             below += 1
         other = heap[base + below]
-        if key[other] >= mine:
+        if requests[other].last_iteration >= key:
             break
         heap[base + at] = other
         at = below
-    heap[base + at] = item
+    heap[base + at] = r

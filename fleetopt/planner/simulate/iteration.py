@@ -7,351 +7,292 @@ its replica at the end of the iteration that is running.
 """
 
 import math
+from typing import NamedTuple
 
-from fleetopt.planner.simulate.compiled import compiled
-from fleetopt.planner.simulate.heap import move, pop, push, remove
+from fleetopt.planner.simulate.admission import admit, has_room, leave, preempt, wait
+from fleetopt.planner.simulate.compiled import compiled, ints, rows
+from fleetopt.planner.simulate.heap import Ranking, move, push, ranking, remove
 from fleetopt.planner.simulate.state import (
-    BUSY_S,
-    ITERATIONS,
     NO_LIMIT,
     NONE,
-    PREEMPTIONS,
-    RUNNING_S,
-    SEQUENCE_ITERATIONS,
     Engine,
-    Replicas,
-    Requests,
+    Replica,
+    Request,
+    Totals,
 )
 
 _STAMP = 2.0**-33
 _PER_HELD_S = 1e-6
 
 
+class State(NamedTuple):
+    """All replicas of a pool."""
+
+    replicas: list[Replica]
+    endings: list[int]  # slots places for each replica: its decoding requests, a heap
+    ends: Ranking  # replicas by the end of their segment, infinite while idle
+    load: Ranking  # replicas as the dispatcher sees them
+    totals: list[Totals]  # one
+
+
+def idle(replicas: int, slots: int) -> State:
+    """Replicas without requests."""
+    return State(
+        replicas=rows(Replica, replicas),
+        endings=ints(replicas * slots),
+        ends=ranking(replicas, math.inf),
+        load=ranking(replicas, 0.0),
+        totals=rows(Totals, 1),
+    )
+
+
 @compiled
-def advance(e: Engine, q: Requests, s: Replicas, first: int, stop: int) -> None:
-    """Let the requests first … stop − 1 arrive, and everything happen before the last of them."""
+def advance(e: Engine, q: list[Request], s: State, first: int, stop: int) -> None:
+    """Let requests first … stop − 1 arrive, and all happen that does before the last of them."""
     for r in range(first, stop):
-        now = q.arrival_s[r]
-        while s.ends.key[s.ends.order[0]] <= now:
-            _end(e, q, s, s.ends.order[0])
-        _arrive(e, q, s, s.load.order[0], r, now)
+        now = q[r].arrival_s
+        while s.ends[s.ends[0].item].key <= now:
+            _end(e, q, s, s.ends[0].item)
+        _arrive(e, q, s, s.load[0].item, r, now)
 
 
 @compiled
-def drain(e: Engine, q: Requests, s: Replicas) -> None:
-    """Let everything that has arrived come to its end."""
-    while s.ends.key[s.ends.order[0]] < math.inf:
-        _end(e, q, s, s.ends.order[0])
+def drain(e: Engine, q: list[Request], s: State) -> None:
+    """Let all that has arrived come to its end."""
+    while s.ends[s.ends[0].item].key < math.inf:
+        _end(e, q, s, s.ends[0].item)
 
 
 @compiled
-def _arrive(e: Engine, q: Requests, s: Replicas, i: int, r: int, now: float) -> None:
-    """Request r joins replica i."""
-    if s.waiting_head[i] == NONE:
-        s.waiting_head[i] = r
-    else:
-        q.after[s.waiting_tail[i]] = r
-    s.waiting_tail[i] = r
-    s.held[i] += 1
-    s.work_s[i] += _compute_s(e, q.done[r], q.need[r])
+def _arrive(e: Engine, q: list[Request], s: State, i: int, r: int, now: float) -> None:
+    replica = s.replicas[i]
+    wait(q, replica, r)
+    replica.held += 1
+    replica.work_s += _compute_s(e, q[r].done, q[r].need)
     _show_load(e, s, i)
-    if s.length[i] == 0:
+    if replica.length == 0:
         _begin(e, q, s, i, now)
-    elif s.waiting_head[i] == r and _has_room(e, q, s, i, r):
+    elif replica.waiting_head == r and has_room(e, replica, q[r]):
         _cut(s, i, now)
 
 
 @compiled
 def _compute_s(e: Engine, done: int, need: int) -> float:
     """Seconds of prefill between two tokens of a prompt, alone on a replica."""
-    tokens = need - done
     per_token = e.prefill_token_s + 0.5 * e.prefill_token_context_s * (need + done)
-    return tokens * (per_token + e.base_s / e.chunk_tokens)
+    return (need - done) * (per_token + e.base_s / e.chunk_tokens)
 
 
 @compiled
-def _show_load(e: Engine, s: Replicas, i: int) -> None:
-    """Rank replica i anew: by requests held, or by prefill work; ties to the longest unchanged."""
-    s.dispatched[0] += 1
-    key = s.held[i] + s.dispatched[0] * _STAMP
+def _show_load(e: Engine, s: State, i: int) -> None:
+    """Rank replica i anew, by requests held or by prefill work; ties to the longest unchanged."""
+    s.totals[0].dispatched += 1
+    key = s.replicas[i].held + s.totals[0].dispatched * _STAMP
     if e.sees_work and e.is_shared_chunk:
-        key = s.work_s[i] + key * _PER_HELD_S
+        key = s.replicas[i].work_s + key * _PER_HELD_S
     move(s.load, i, key)
 
 
 @compiled
-def _has_room(e: Engine, q: Requests, s: Replicas, i: int, r: int) -> bool:
-    return s.running[i] < e.slots and s.kv[i] + q.need[r] + 1 <= e.kv_tokens
+def _duration_s(replica: Replica, iterations: int) -> float:
+    """What the first iterations of a segment take."""
+    grown = 0.5 * iterations * (iterations - 1)
+    return iterations * replica.first_s + replica.slope_s * grown
 
 
 @compiled
-def _duration_s(s: Replicas, i: int, iterations: int) -> float:
-    """What the first iterations of replica i's segment take."""
-    return iterations * s.first_s[i] + s.slope_s[i] * (0.5 * iterations * (iterations - 1))
-
-
-@compiled
-def _cut(s: Replicas, i: int, now: float) -> None:
+def _cut(s: State, i: int, now: float) -> None:
     """End replica i's segment with the iteration that is running."""
-    if s.length[i] == 1:
+    replica = s.replicas[i]
+    if replica.length == 1:
         return
-    passed = now - s.start_s[i]
-    first, slope = s.first_s[i], s.slope_s[i]
-    linear = first - 0.5 * slope
-    # slope/2·n² + linear·n = passed, in the form that is stable for a small slope
-    root = 2.0 * passed / (linear + math.sqrt(linear * linear + 2.0 * slope * passed))
-    n = max(int(root), 1)
-    while n > 1 and _duration_s(s, i, n - 1) > passed:
+    passed = now - replica.start_s
+    # slope/2·n² + linear·n = passed, solved in the form that is stable for a small slope
+    linear = replica.first_s - 0.5 * replica.slope_s
+    root = linear + math.sqrt(linear * linear + 2.0 * replica.slope_s * passed)
+    n = max(int(2.0 * passed / root), 1)
+    while n > 1 and _duration_s(replica, n - 1) > passed:
         n -= 1
-    while n < s.length[i] and _duration_s(s, i, n) <= passed:
+    while n < replica.length and _duration_s(replica, n) <= passed:
         n += 1
-    if n < s.length[i]:
-        s.length[i] = n
-        move(s.ends, i, s.start_s[i] + _duration_s(s, i, n))
+    if n < replica.length:
+        replica.length = n
+        move(s.ends, i, replica.start_s + _duration_s(replica, n))
 
 
 @compiled
-def _begin(e: Engine, q: Requests, s: Replicas, i: int, now: float) -> None:
+def _begin(e: Engine, q: list[Request], s: State, i: int, now: float) -> None:
     """Start replica i's next segment."""
-    if s.kv[i] > e.kv_tokens:
-        while s.kv[i] > e.kv_tokens:
-            _preempt(e, q, s, i, now)
+    replica = s.replicas[i]
+    if replica.kv > e.kv_tokens:
+        _make_room(e, q, s, i, now)
     else:
-        while s.waiting_head[i] != NONE and _has_room(e, q, s, i, s.waiting_head[i]):
-            _admit(q, s, i)
-    s.start_s[i] = now
-    decoding = s.decoding[i]
-    if s.prefill_head[i] == NONE and decoding == 0:
-        s.length[i] = 0
+        while replica.waiting_head != NONE and has_room(e, replica, q[replica.waiting_head]):
+            admit(q, replica)
+    replica.start_s = now
+    decoding = replica.decoding
+    if replica.prefill_head == NONE and decoding == 0:
+        replica.length = 0
         move(s.ends, i, math.inf)
         return
-    s.first_s[i] = (
-        e.base_s + e.per_sequence_s * decoding + e.per_context_token_s * s.context[i]
-    )
-    s.slope_s[i] = e.per_context_token_s * decoding
-    s.prefilling[i] = 0
+    context_s = e.per_context_token_s * replica.context
+    replica.first_s = e.base_s + e.per_sequence_s * decoding + context_s
+    replica.slope_s = e.per_context_token_s * decoding
+    replica.prefilling = 0
     length = NO_LIMIT
-    if s.prefill_head[i] != NONE:
-        length = _plan_prefill(e, q, s, i)
+    if replica.prefill_head != NONE:
+        length = _chunk(e, q, replica)
     if decoding > 0:
-        next_end = q.last_iteration[s.endings[i * e.slots]] - s.iteration[i]
-        length = min(length, next_end)
+        length = min(length, q[s.endings[i * e.slots]].last_iteration - replica.iteration)
         if e.kv_tokens != NO_LIMIT:
-            length = min(length, (e.kv_tokens - s.kv[i]) // decoding + 1)
-    s.length[i] = length
-    move(s.ends, i, now + _duration_s(s, i, length))
+            length = min(length, (e.kv_tokens - replica.kv) // decoding + 1)
+    replica.length = length
+    move(s.ends, i, now + _duration_s(replica, length))
 
 
 @compiled
-def _plan_prefill(e: Engine, q: Requests, s: Replicas, i: int) -> int:
-    """Give prefilling sequences their chunks; return how many iterations can go on so.
+def _make_room(e: Engine, q: list[Request], s: State, i: int, now: float) -> None:
+    """Preempt until the next iteration's tokens fit into replica i's cache."""
+    replica = s.replicas[i]
+    while replica.kv > e.kv_tokens:
+        request = q[replica.running_tail]
+        if request.last_iteration == 0:
+            replica.work_s -= _compute_s(e, request.done, request.need)
+        r = preempt(q, replica, s.endings, i * e.slots)
+        replica.work_s += _compute_s(e, q[r].done, q[r].need)
+        if e.from_s <= now <= e.to_s:
+            s.totals[0].preemptions += 1
+    if e.sees_work:
+        _show_load(e, s, i)
 
-    As long as every sequence with a chunk takes a whole one and is not done with it, the next
-    iteration is the same. A shared budget is then the first sequence's alone.
+
+@compiled
+def _chunk(e: Engine, q: list[Request], replica: Replica) -> int:
+    """Give prefilling sequences their chunks; return for how many iterations they stay the same.
+
+    They do as long as every sequence with a chunk takes a whole one and is not done with it.
+    A shared budget is then the first sequence's alone.
     """
-    r = s.prefill_head[i]
-    whole = NO_LIMIT
+    r = replica.prefill_head
+    same = NO_LIMIT
     budget = e.chunk_tokens
-    count, tokens, context, before, growth = 0, 0, 0, 0.0, 0
+    count, tokens, context, pairs = 0, 0, 0, 0.0
     while r != NONE and budget > 0:
-        left = q.need[r] - q.done[r]
+        request = q[r]
+        left = request.need - request.done
         chunk = min(budget, left)
-        whole = min(whole, (left - 1) // e.chunk_tokens)
-        q.chunk[r] = chunk
+        request.chunk = chunk
+        same = min(same, (left - 1) // e.chunk_tokens)
         count += 1
         tokens += chunk
-        context += q.done[r] + chunk
-        before += chunk * (q.done[r] + 0.5 * chunk)
-        growth += chunk
+        context += request.done + chunk
+        pairs += chunk * (request.done + 0.5 * chunk)
         if e.is_shared_chunk:
             budget -= chunk
-        r = q.after[r]
-    s.prefilling[i] = count
-    s.first_s[i] += (
+        r = request.after
+    replica.prefilling = count
+    replica.first_s += (
         e.per_sequence_s * count
         + e.per_context_token_s * context
         + e.prefill_token_s * tokens
-        + e.prefill_token_context_s * before
+        + e.prefill_token_context_s * pairs
     )
-    if whole < 1 or (e.sees_work and e.is_shared_chunk):
+    if same < 1 or (e.sees_work and e.is_shared_chunk):  # a dispatcher sees every chunk go
         return 1
-    s.slope_s[i] += e.per_context_token_s * growth
-    if e.is_shared_chunk:
-        s.slope_s[i] += e.prefill_token_context_s * growth * e.chunk_tokens
-    return whole
+    replica.slope_s += e.per_context_token_s * tokens
+    replica.slope_s += e.prefill_token_context_s * tokens * e.chunk_tokens
+    return same
 
 
 @compiled
-def _admit(q: Requests, s: Replicas, i: int) -> None:
-    """The first waiting request of replica i takes a slot."""
-    r = s.waiting_head[i]
-    s.waiting_head[i] = q.after[r]
-    q.after[r] = NONE
-    if s.prefill_head[i] == NONE:
-        s.prefill_head[i] = r
-    else:
-        q.after[s.prefill_tail[i]] = r
-    s.prefill_tail[i] = r
-    last = s.running_tail[i]
-    q.before_running[r] = last
-    q.after_running[r] = NONE
-    if last != NONE:
-        q.after_running[last] = r
-    s.running_tail[i] = r
-    s.running[i] += 1
-    s.kv[i] += q.need[r] + 1
-
-
-@compiled
-def _leave(q: Requests, s: Replicas, i: int, r: int) -> None:
-    """Take request r off replica i's running list."""
-    before, after = q.before_running[r], q.after_running[r]
-    if before != NONE:
-        q.after_running[before] = after
-    if after != NONE:
-        q.before_running[after] = before
-    else:
-        s.running_tail[i] = before
-    s.running[i] -= 1
-
-
-@compiled
-def _preempt(e: Engine, q: Requests, s: Replicas, i: int, now: float) -> None:
-    """The sequence admitted last gives up its cache and waits, first in line, to be recomputed."""
-    r = s.running_tail[i]
-    _leave(q, s, i, r)
-    left = q.last_iteration[r] - s.iteration[i]
-    if q.last_iteration[r] > 0:  # it was decoding
-        base, size = i * e.slots, s.decoding[i]
-        at = 0
-        while s.endings[base + at] != r:
-            at += 1
-        remove(s.endings, base, size, q.last_iteration, at)
-        s.decoding[i] -= 1
-        context = q.prompt[r] + q.completion[r] - left
-        s.context[i] -= context
-        s.kv[i] -= context
-        q.need[r] = context
-        q.last_iteration[r] = 0
-    else:
-        s.kv[i] -= q.need[r] + 1
-        _unchain_prefill(q, s, i, r)
-        s.work_s[i] -= _compute_s(e, q.done[r], q.need[r])
-    q.done[r] = q.cached[r]
-    q.preemptions[r] += 1
-    if e.from_s <= now <= e.to_s:
-        s.sums[PREEMPTIONS] += 1.0
-    s.work_s[i] += _compute_s(e, q.done[r], q.need[r])
-    q.after[r] = s.waiting_head[i]
-    if s.waiting_head[i] == NONE:
-        s.waiting_tail[i] = r
-    s.waiting_head[i] = r
-
-
-@compiled
-def _unchain_prefill(q: Requests, s: Replicas, i: int, r: int) -> None:
-    """Take request r, the last one, off replica i's prefilling list."""
-    previous, at = NONE, s.prefill_head[i]
-    while at != r:
-        previous, at = at, q.after[at]
-    if previous == NONE:
-        s.prefill_head[i] = NONE
-    else:
-        q.after[previous] = NONE
-    s.prefill_tail[i] = previous
-
-
-@compiled
-def _measure(e: Engine, s: Replicas, i: int, end_s: float) -> None:
-    """Add replica i's segment to the sums, as far as it lies in the measured window."""
-    start_s = s.start_s[i]
-    inside = min(end_s, e.to_s) - max(start_s, e.from_s)
-    if inside <= 0.0:
-        return
-    iterations = s.length[i] * (inside / (end_s - start_s))
-    s.sums[BUSY_S] += inside
-    s.sums[RUNNING_S] += s.running[i] * inside
-    s.sums[ITERATIONS] += iterations
-    s.sums[SEQUENCE_ITERATIONS] += (s.decoding[i] + s.prefilling[i]) * iterations
-
-
-@compiled
-def _end(e: Engine, q: Requests, s: Replicas, i: int) -> None:
+def _end(e: Engine, q: list[Request], s: State, i: int) -> None:
     """End replica i's segment: sequences end, first tokens come, the next segment starts."""
-    now = s.ends.key[i]
-    _measure(e, s, i, now)
-    length, held = s.length[i], s.held[i]
-    s.iteration[i] += length
-    s.context[i] += length * s.decoding[i]
-    s.kv[i] += length * s.decoding[i]
-    base = i * e.slots
-    while s.decoding[i] > 0:
+    now = s.ends[i].key
+    replica = s.replicas[i]
+    _measure(e, s, replica, now)
+    held, prefilling, base = replica.held, replica.prefilling, i * e.slots
+    replica.iteration += replica.length
+    replica.context += replica.length * replica.decoding
+    replica.kv += replica.length * replica.decoding
+    while replica.decoding > 0 and q[s.endings[base]].last_iteration <= replica.iteration:
         r = s.endings[base]
-        if q.last_iteration[r] > s.iteration[i]:
-            break
-        pop(s.endings, base, s.decoding[i], q.last_iteration)
-        s.decoding[i] -= 1
-        s.context[i] -= q.prompt[r] + q.completion[r]
-        _finish(q, s, i, r, now)
-    if s.prefilling[i] > 0:
-        _end_prefill(e, q, s, i, now)
-    if s.held[i] != held or (e.sees_work and s.prefilling[i] > 0):
-        if s.prefill_head[i] == NONE and s.waiting_head[i] == NONE:
-            s.work_s[i] = 0.0  # not what rounding leaves of it
+        remove(s.endings, base, replica.decoding, q, 0)
+        replica.decoding -= 1
+        replica.context -= q[r].prompt + q[r].completion
+        _finish(q, replica, r, now)
+    if prefilling > 0:
+        _end_chunks(e, q, s, i, now)
+    if replica.held != held or (e.sees_work and prefilling > 0):
+        if replica.prefill_head == NONE and replica.waiting_head == NONE:
+            replica.work_s = 0.0  # not what rounding leaves of it
         _show_load(e, s, i)
     _begin(e, q, s, i, now)
 
 
 @compiled
-def _finish(q: Requests, s: Replicas, i: int, r: int, now: float) -> None:
-    """Request r has its last token."""
-    s.kv[i] -= q.prompt[r] + q.completion[r]
-    s.held[i] -= 1
-    q.end_s[r] = now
-    q.last_iteration[r] = 0
-    _leave(q, s, i, r)
+def _measure(e: Engine, s: State, replica: Replica, end_s: float) -> None:
+    """Add a segment to the totals, as far as it lies in the measured window."""
+    inside_s = min(end_s, e.to_s) - max(replica.start_s, e.from_s)
+    if inside_s <= 0.0:
+        return
+    totals = s.totals[0]
+    iterations = replica.length * (inside_s / (end_s - replica.start_s))
+    totals.busy_s += inside_s
+    totals.running_s += replica.running * inside_s
+    totals.iterations += iterations
+    totals.sequence_iterations += (replica.decoding + replica.prefilling) * iterations
 
 
 @compiled
-def _end_prefill(e: Engine, q: Requests, s: Replicas, i: int, now: float) -> None:
+def _finish(q: list[Request], replica: Replica, r: int, now: float) -> None:
+    """Request r has its last token."""
+    request = q[r]
+    replica.kv -= request.prompt + request.completion
+    replica.held -= 1
+    request.end_s = now
+    request.last_iteration = 0
+    leave(q, replica, r)
+
+
+@compiled
+def _end_chunks(e: Engine, q: list[Request], s: State, i: int, now: float) -> None:
     """Book the segment's chunks; whoever is done with its prefill has a token and decodes."""
-    r = s.prefill_head[i]
+    replica = s.replicas[i]
+    r = replica.prefill_head
     kept_head, kept_tail = NONE, NONE
-    for _ in range(s.prefilling[i]):
-        after = q.after[r]
-        before = q.done[r]
-        q.done[r] += s.length[i] * q.chunk[r]
-        s.work_s[i] -= _compute_s(e, before, q.done[r])
-        if q.done[r] < q.need[r]:
+    for _ in range(replica.prefilling):
+        request = q[r]
+        after, before = request.after, request.done
+        request.done += replica.length * request.chunk
+        replica.work_s -= _compute_s(e, before, request.done)
+        if request.done < request.need:
             if kept_head == NONE:
                 kept_head = r
             else:
-                q.after[kept_tail] = r
+                q[kept_tail].after = r
             kept_tail = r
         else:
-            q.after[r] = NONE
-            _start_decoding(e, q, s, i, r, now)
+            request.after = NONE
+            _decode(e, q, s, i, r, now)
         r = after
-    if kept_head == NONE:
-        s.prefill_head[i] = r
-    else:
-        s.prefill_head[i] = kept_head
-        q.after[kept_tail] = r
+    replica.prefill_head = r if kept_head == NONE else kept_head
+    if kept_tail != NONE:
+        q[kept_tail].after = r
     if r == NONE:
-        s.prefill_tail[i] = kept_tail
+        replica.prefill_tail = kept_tail
 
 
 @compiled
-def _start_decoding(e: Engine, q: Requests, s: Replicas, i: int, r: int, now: float) -> None:
+def _decode(e: Engine, q: list[Request], s: State, i: int, r: int, now: float) -> None:
     """Request r has a token out of its prefill: the first one, or the next after a preemption."""
-    if q.first_token_s[r] < 0.0:
-        q.first_token_s[r] = now
-    generated = q.need[r] - q.prompt[r] + 1
-    left = q.completion[r] - generated
+    request, replica = q[r], s.replicas[i]
+    if request.first_token_s < 0.0:
+        request.first_token_s = now
+    left = request.prompt + request.completion - request.need - 1
     if left == 0:
-        _finish(q, s, i, r, now)
+        _finish(q, replica, r, now)
         return
-    q.last_iteration[r] = s.iteration[i] + left
-    push(s.endings, i * e.slots, s.decoding[i], q.last_iteration, r)
-    s.decoding[i] += 1
-    s.context[i] += q.need[r] + 1
+    request.last_iteration = replica.iteration + left
+    push(s.endings, i * e.slots, replica.decoding, q, r)
+    replica.decoding += 1
+    replica.context += request.need + 1

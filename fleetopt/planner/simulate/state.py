@@ -1,30 +1,22 @@
-"""The columns that the iteration-level loop works on: engine, requests, replicas.
+"""What the iteration-level loop works on: an engine, its requests and its replicas.
 
-All are tuples of columns (see `compiled`). A request is on at most one list of its replica,
-waiting or prefilling, chained by `after`; it is on the running list from admission to its end.
+A request is on at most one list of its replica, waiting or prefilling, chained by `after`; from
+its admission to its end it is on the running list, chained both ways.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.planner.engine import EngineProfile
-from fleetopt.planner.simulate.compiled import Floats, Ints, floats, ints
-from fleetopt.planner.simulate.heap import Ranking, ranking
+from fleetopt.planner.simulate.compiled import rows
 
 NONE = -1
 """The end of a chain."""
 
 NO_LIMIT = 2**62
-
-# Places in Replicas.sums: integrals over the measured window and over all replicas.
-BUSY_S = 0
-RUNNING_S = 1
-ITERATIONS = 2
-SEQUENCE_ITERATIONS = 3
-PREEMPTIONS = 4
-SUMS = 5
 
 
 class Engine(NamedTuple):
@@ -44,50 +36,59 @@ class Engine(NamedTuple):
     to_s: float
 
 
-class Requests(NamedTuple):
-    """Columns by request, in order of arrival."""
+@dataclass(slots=True)
+class Request:
+    """One request, in order of arrival."""
 
-    arrival_s: Floats
-    prompt: Ints
-    completion: Ints  # ≥ 1
-    cached: Ints  # < prompt, or 0
-    need: Ints  # tokens to prefill: the prompt, and what was generated before a preemption
-    done: Ints  # of them
-    chunk: Ints  # of them in each iteration of the present segment
-    after: Ints  # next on its waiting or prefilling list
-    before_running: Ints
-    after_running: Ints
-    last_iteration: Ints  # of its replica, while it decodes
-    first_token_s: Floats  # −1: not yet
-    end_s: Floats  # −1: not yet
-    preemptions: Ints
+    arrival_s: float = 0.0
+    first_token_s: float = -1.0  # not yet
+    end_s: float = -1.0
+    prompt: int = 0
+    completion: int = 1  # ≥ 1
+    cached: int = 0  # < prompt, or 0
+    need: int = 0  # tokens to prefill: the prompt, and what was generated before a preemption
+    done: int = 0  # of them
+    chunk: int = 0  # of them in each iteration of the present segment
+    last_iteration: int = 0  # of its replica, while it decodes
+    after: int = NONE  # on its waiting or prefilling list
+    before_running: int = NONE
+    after_running: int = NONE
+    preemptions: int = 0
 
 
-class Replicas(NamedTuple):
-    """Columns by replica. A segment is a run of iterations of the same sequences."""
+@dataclass(slots=True)
+class Replica:
+    """One replica. A segment is a run of iterations of the same sequences."""
 
-    start_s: Floats  # of the segment
-    first_s: Floats  # its first iteration takes
-    slope_s: Floats  # and each next one so much more
-    length: Ints  # iterations in it; 0 while idle
-    iteration: Ints  # done before it
-    decoding: Ints  # k
-    prefilling: Ints  # sequences that have a chunk in it
-    running: Ints  # admitted
-    held: Ints  # and waiting
-    context: Ints  # tokens that the next iteration reads for decoding
-    kv: Ints  # tokens of cache that running sequences hold or will after prefill
-    work_s: Floats  # prefill compute that is outstanding
-    waiting_head: Ints
-    waiting_tail: Ints
-    prefill_head: Ints
-    prefill_tail: Ints
-    running_tail: Ints
-    endings: Ints  # slots places a replica: heap of decoding requests by last iteration
-    ends: Ranking  # by the end of the segment, infinite while idle
-    load: Ranking  # as the dispatcher sees it
-    dispatched: Ints  # one number: how often `load` changed
-    sums: Floats
+    start_s: float = 0.0  # of the segment
+    first_s: float = 0.0  # its first iteration takes
+    slope_s: float = 0.0  # and each next one so much more
+    work_s: float = 0.0  # prefill that is outstanding
+    length: int = 0  # iterations in the segment; 0 while idle
+    iteration: int = 0  # done before it
+    decoding: int = 0  # k
+    prefilling: int = 0  # sequences that have a chunk in the segment
+    running: int = 0  # admitted
+    held: int = 0  # and waiting
+    context: int = 0  # tokens that the next iteration reads for decoding
+    kv: int = 0  # tokens of cache that running sequences hold, or will after prefill
+    waiting_head: int = NONE
+    waiting_tail: int = NONE
+    prefill_head: int = NONE
+    prefill_tail: int = NONE
+    running_tail: int = NONE
+
+
+@dataclass(slots=True)
+class Totals:
+    """Integrals over the measured window and over all replicas."""
+
+    busy_s: float = 0.0
+    running_s: float = 0.0
+    iterations: float = 0.0
+    sequence_iterations: float = 0.0
+    preemptions: int = 0
+    dispatched: int = 0  # how often a replica's load changed, since the beginning
 
 
 def engine_of(
@@ -109,8 +110,8 @@ def engine_of(
         slots=slots,
         kv_tokens=kv_tokens,
         sees_work=sees_work,
-        from_s=window_s[0],
-        to_s=window_s[1],
+        from_s=float(window_s[0]),
+        to_s=float(window_s[1]),
     )
 
 
@@ -119,56 +120,16 @@ def requests_of(
     prompt: NDArray[np.int64],
     completion: NDArray[np.int64],
     cached: NDArray[np.int64],
-) -> Requests:
+) -> list[Request]:
     """Requests that have not arrived yet."""
-    zeros = np.zeros(prompt.size, dtype=np.int64)
-    none = np.full(prompt.size, NONE, dtype=np.int64)
-    never = np.full(prompt.size, -1.0)
     cached = np.minimum(cached, np.maximum(prompt - 1, 0))  # the last token is always computed
-    return Requests(
-        arrival_s=floats(arrival_s),
-        prompt=ints(prompt),
-        completion=ints(np.maximum(completion, 1)),
-        cached=ints(cached),
-        need=ints(prompt),
-        done=ints(cached),
-        chunk=ints(zeros),
-        after=ints(none),
-        before_running=ints(none),
-        after_running=ints(none),
-        last_iteration=ints(zeros),
-        first_token_s=floats(never),
-        end_s=floats(never),
-        preemptions=ints(zeros),
-    )
-
-
-def replicas_of(count: int, slots: int) -> Replicas:
-    """Idle replicas."""
-    zeros = np.zeros(count, dtype=np.int64)
-    none = np.full(count, NONE, dtype=np.int64)
-    nothing = np.zeros(count)
-    return Replicas(
-        start_s=floats(nothing),
-        first_s=floats(nothing),
-        slope_s=floats(nothing),
-        length=ints(zeros),
-        iteration=ints(zeros),
-        decoding=ints(zeros),
-        prefilling=ints(zeros),
-        running=ints(zeros),
-        held=ints(zeros),
-        context=ints(zeros),
-        kv=ints(zeros),
-        work_s=floats(nothing),
-        waiting_head=ints(none),
-        waiting_tail=ints(none),
-        prefill_head=ints(none),
-        prefill_tail=ints(none),
-        running_tail=ints(none),
-        endings=ints(np.zeros(count * slots, dtype=np.int64)),
-        ends=ranking(count, np.inf),
-        load=ranking(count, 0.0),
-        dispatched=ints(np.zeros(1, dtype=np.int64)),
-        sums=floats(np.zeros(SUMS)),
+    return rows(
+        Request,
+        prompt.size,
+        arrival_s=arrival_s,
+        prompt=prompt,
+        completion=np.maximum(completion, 1),
+        cached=cached,
+        need=prompt,
+        done=cached,
     )
