@@ -77,6 +77,11 @@ class Topics:
         described = await self._call(lambda admin: self._describe(admin, name))
         return _id(described) if described else None
 
+    async def partitions(self, name: str) -> int:
+        """Return how many partitions the topic has, 0 when there is no such topic."""
+        described = await self._call(lambda admin: self._describe(admin, name))
+        return len(described["partitions"]) if described else 0
+
     async def ensure(
         self, name: str, partitions: int, retention_s: float, *, replication_factor: int = 1
     ) -> TopicState:

@@ -41,16 +41,17 @@ async def read_counts(client: Redis, settings: Settings) -> Counts:
     kafka = settings.kafka
     async with Topics(kafka.bootstrap_servers) as topics:
         topic_id = await topics.topic_id(kafka.topic)
+        partitions = await topics.partitions(kafka.topic)  # not always as many as were asked for
     if topic_id is None:
         return Counts()
     epoch = sketch_epoch(topic_id, settings.window.slice_s)
     store = SketchStore(client, kafka.topic, epoch, ttl_s=1)
-    covers = [await store.load(partition) for partition in range(kafka.partitions)]
+    covers = [await store.load(partition) for partition in range(partitions)]
     known = [cover for cover in covers if cover is not None]
     metas = [checkpoint.decode_meta(meta) for cover in known for meta in cover.fleets.values()]
     in_slices = 0
     for fleet in sorted({name for cover in known for name in cover.fleets}):
-        for _, slices in await store.load_fleet(fleet, kafka.partitions):
+        for _, slices in await store.load_fleet(fleet, partitions):
             in_slices += sum(Sketch.from_bytes(data).arrival_count for data in slices.values())
     return Counts(
         accepted=sum(meta.accepted for meta in metas),

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -151,6 +152,21 @@ def test_unkeyed_records_of_a_fleet_on_many_partitions(place: Place, tmp_path: P
         seen = wait_for(place, lambda seen: seen.total >= 400)
         assert stop(process) == 0
     assert seen.accepted == seen.in_slices == 400
+
+
+@pytest.mark.parametrize("asked", [2, 8])
+def test_a_topic_of_other_partitions_than_asked_for_is_read_whole(
+    place: Place, tmp_path: Path, asked: int
+) -> None:
+    values: list[tuple[str, bytes | None]] = [
+        (f"key-{number}", msgspec.json.encode(record(number))) for number in range(400)
+    ]
+    send(place, values)
+    with worker(replace(place, partitions=asked), tmp_path / "log") as process:
+        seen = wait_for(replace(place, partitions=asked), lambda seen: seen.total >= 400)
+        assert stop(process) == 0
+    assert seen.accepted == seen.in_slices == 400
+    assert f"has {place.partitions} partitions, not the {asked}" in (tmp_path / "log").read_text()
 
 
 @pytest.fixture
