@@ -166,7 +166,10 @@ class WorkerSettings(_Section):
     """The worker process."""
 
     web_port: int | None = Field(
-        None, ge=1, le=65535, description="Port of Faust's web server; none: no web server."
+        None,
+        ge=1,
+        le=65535,
+        description="Port of Faust's web server, on every interface; none: off.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line."
