@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -49,6 +50,7 @@ app.add_typer(config.app, name="config")
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    _open_streams()
     command = typer.main.get_command(app)
     try:
         code = command.main(args=argv, prog_name="fleetopt", standalone_mode=False)
@@ -66,11 +68,29 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough. Python would complain again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return ExitCode.FAILED
+    except OSError as error:  # such as a disk that is full
+        _drop_output()
+        print_error(f"{error.strerror or error}: nothing is complete that was written so far")
         return ExitCode.FAILED
     except SystemExit as stop:  # a pipe that was closed while a command ran
         return stop.code if isinstance(stop.code, int) else ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _open_streams() -> None:
+    """Let every stream be written to: closed ones, and those that lack our characters."""
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Send what is still to be flushed nowhere, since flushing it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: typer.TyperException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -132,6 +133,39 @@ def test_a_closed_pipe_ends_quietly() -> None:
         errors = process.stderr.read()
         assert process.wait(30) == 1
     assert errors == b""
+
+
+def run_in_shell(redirection: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m fleetopt profiles {redirection}"
+    return subprocess.run(
+        ["/bin/sh", "-c", command],
+        capture_output=True,
+        text=True,
+        env=clean_environment(**variables),
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    done = run_in_shell("> /dev/full")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&-", ">&- 2>&-"])
+def test_streams_may_be_closed(redirection: str) -> None:
+    done = run_in_shell(redirection)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_a_terminal_of_ascii_only_loses_characters_not_the_result() -> None:
+    done = run_in_shell("", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "h100/qwen3-32b/tp2" in done.stdout
 
 
 def test_nothing_is_coloured_where_there_is_no_terminal(shell: Cli) -> None:
