@@ -41,9 +41,7 @@ def rows(kind: type[Row], count: int, **columns: NDArray[Any]) -> list[Row]:
     """So many rows of a data class of numbers with defaults; columns that are given are copied."""
     if not IS_COMPILED:
         values = {name: column.tolist() for name, column in columns.items()}
-        return [
-            kind(**{name: value[at] for name, value in values.items()}) for at in range(count)
-        ]
+        return [kind(**{name: value[at] for name, value in values.items()}) for at in range(count)]
     described = {field.name: field for field in fields(cast(Any, kind))}
     codes: Mapping[Any, str] = {int: "i8", float: "f8", "int": "i8", "float": "f8"}
     table = np.empty(count, dtype=[(name, codes[one.type]) for name, one in described.items()])
@@ -57,6 +55,11 @@ def column(table: list[Row], name: str) -> NDArray[Any]:
     if IS_COMPILED:
         return np.array(cast(Any, table)[name])
     return np.array([getattr(row, name) for row in table])
+
+
+def row(kind: type[Row], table: list[Row], at: int) -> Row:
+    """One row as an object of its own, for code that is never compiled."""
+    return kind(**{one.name: column(table, one.name)[at].item() for one in fields(cast(Any, kind))})
 
 
 def ints(count: int) -> list[int]:

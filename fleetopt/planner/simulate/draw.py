@@ -68,7 +68,7 @@ def _lengths(
     edges = np.concatenate(([0.0], EDGES_TOKENS.astype(np.float64)))
     low = np.tile(np.concatenate((edges[:-1] + 1.0, [0.0])), len(Compressibility))
     high = np.tile(np.concatenate((edges[1:], [0.0])), len(Compressibility))
-    low[0 :: BINS] = 0.0
+    low[0::BINS] = 0.0
     overflow = slice(BINS - 1, None, BINS)
     low[overflow] = high[overflow] = (i + o)[overflow]
     spread = np.maximum(ii + 2.0 * io + oo - (i + o) ** 2, 0.0)

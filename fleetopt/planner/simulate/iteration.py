@@ -240,7 +240,9 @@ def _measure(e: Engine, s: State, replica: Replica, end_s: float) -> None:
     totals.busy_s += inside_s
     totals.running_s += replica.running * inside_s
     totals.iterations += iterations
-    totals.sequence_iterations += (replica.decoding + replica.prefilling) * iterations
+    sequences = replica.decoding + replica.prefilling
+    totals.sequence_iterations += sequences * iterations
+    totals.sequence_s += sequences * inside_s
 
 
 @compiled

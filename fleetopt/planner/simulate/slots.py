@@ -1,7 +1,7 @@
 """The slot-level loop: c servers, first come, first served, service times given."""
 
 import heapq
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,15 @@ def waits_s(arrival_s: Array, service_s: Array, servers: int) -> Array:
     arrival_s : array, shape (requests,)
         In order.
     service_s : array, shape (requests,)
+        How long it then takes.
     servers : int
         c ≥ 1.
     """
     if IS_COMPILED:
         wait_s = np.empty(arrival_s.size)
-        _serve(arrival_s, service_s, np.zeros(min(servers, max(arrival_s.size, 1))), wait_s)
+        _serve(arrival_s, service_s, np.full(min(servers, max(arrival_s.size, 1)), -np.inf), wait_s)
         return wait_s
-    free_s = [0.0] * min(servers, max(arrival_s.size, 1))
-    free_s = [-np.inf] * len(free_s)
+    free_s = [-np.inf] * min(servers, max(arrival_s.size, 1))
     waits = []
     for now, service in zip(arrival_s.tolist(), service_s.tolist(), strict=True):
         start = max(now, free_s[0])
@@ -39,7 +39,6 @@ def waits_s(arrival_s: Array, service_s: Array, servers: int) -> Array:
 @compiled
 def _serve(arrival_s: Any, service_s: Any, free_s: Any, wait_s: Any) -> None:
     """The same with a heap of our own, which Numba can compile."""
-    free_s[:] = -np.inf
     size = len(free_s)
     for r in range(len(arrival_s)):
         now = arrival_s[r]

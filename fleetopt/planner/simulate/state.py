@@ -87,6 +87,7 @@ class Totals:
     running_s: float = 0.0
     iterations: float = 0.0
     sequence_iterations: float = 0.0
+    sequence_s: float = 0.0  # of iterations, for each sequence in them
     preemptions: int = 0
     dispatched: int = 0  # how often a replica's load changed, since the beginning
 
