@@ -15,25 +15,30 @@ def pages(project: Path) -> list[Path]:
 
 
 def drawn(picture: str) -> set[str]:
-    """Paths of the files that the picture names, each under the room above it."""
-    files, room = set(), ""
+    """Paths of the files and of the folders in rooms, each under the room above it."""
+    paths, room = set(), ""
     for line in picture.splitlines():
         name = line.split()[0]
-        if name.endswith("/"):
+        if line.startswith(" "):
+            paths.add(room + name)
+        elif name.endswith("/"):
             room = name
         else:
-            files.add(room * line.startswith(" ") + name)
-    return files
+            paths.add(name)
+    return paths
 
 
 def test_the_picture_of_the_rooms_names_every_file_and_no_other(project: Path) -> None:
     text = (project / "docs" / "design.md").read_text()
     picture = text.rpartition("```\n")[0].rpartition("```\n")[2]
     package = project / "fleetopt"
+    paths = drawn(picture)
+    folders = tuple(path for path in paths if path.endswith("/"))
     files = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
-    files = {file for file in files if "__" not in file}
-    assert sorted(files - drawn(picture)) == [], "docs/design.md lacks them: a line for each"
-    assert sorted(drawn(picture) - files) == [], "docs/design.md names them, but they are gone"
+    lacking = {file for file in files - paths if "__" not in file and not file.startswith(folders)}
+    assert sorted(lacking) == [], "docs/design.md lacks them: a line for each"
+    gone = [path for path in paths if not (package / path).exists()]
+    assert sorted(gone) == [], "docs/design.md names them, but they are gone"
 
 
 def test_links_between_pages_lead_to_files(project: Path) -> None:
