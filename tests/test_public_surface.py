@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,8 @@ def test_every_list_of_exports_names_what_is_there_and_public() -> None:
         for name in module.__all__:
             assert hasattr(module, name), f"{path}: {name}"
             assert not name.startswith("_"), f"{path}: {name}"
+
+
+def test_the_package_tells_the_version_that_is_built(project: Path) -> None:
+    built = tomllib.loads((project / "pyproject.toml").read_text())["project"]["version"]
+    assert fleetopt.__version__ == built
