@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetopt.cli.options import ConfigOption, OutputOption, settings_from
+from fleetopt.cli.options import ConfigOption, OutputOption, check_fleet, settings_from
 from fleetopt.cli.output import ExitCode, Output
 
 if TYPE_CHECKING:
@@ -42,11 +42,19 @@ def watch(
     """
     from fleetopt.pipeline.logs import configure_logs
 
+    check_fleet(fleet)
     settings = settings_from(config, redis={"url": redis_url})
     configure_logs(settings.worker)
-    if once:
-        raise typer.Exit(asyncio.run(_once(settings, fleet, output)))
-    asyncio.run(_follow(settings, fleet, count, output))
+    from redis.exceptions import RedisError
+
+    from fleetopt.errors import ServiceError
+
+    try:
+        if once:
+            raise typer.Exit(asyncio.run(_once(settings, fleet, output)))
+        asyncio.run(_follow(settings, fleet, count, output))
+    except RedisError as error:  # such as a key that is not ours, or no permission
+        raise ServiceError(f"Redis refuses to tell of fleet {fleet}: {error}") from error
 
 
 async def _once(settings: Settings, fleet: str, output: Output) -> int:
@@ -57,10 +65,12 @@ async def _once(settings: Settings, fleet: str, output: Output) -> int:
 
     client = connect(settings.redis)
     try:
-        newest = await RecommendationStore(client).read(fleet)
+        async with asyncio.timeout(2 * settings.redis.timeout_s):
+            newest = await RecommendationStore(client).read(fleet)
     except UNREACHABLE as error:
         raise ServiceError(
-            f"Redis does not answer: {error}; start it, or set redis.url (FLEETOPT_REDIS__URL)"
+            f"Redis does not answer: {str(error) or type(error).__name__}; start it, or set "
+            "redis.url (FLEETOPT_REDIS__URL)"
         ) from error
     finally:
         await client.aclose()

@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 
 from fleetopt.config.settings import RedisSettings, load_settings
-from fleetopt.connectors.recommendation_store import RecommendationStore
+from fleetopt.connectors.recommendation_store import RecommendationStore, recommendation_key
 from fleetopt.connectors.redis import connect
 from fleetopt.connectors.wire import RequestLog
 from fleetopt.pipeline.embedded import EmbeddedRedis
@@ -85,6 +86,30 @@ def test_once_without_a_recommendation_fails(shell: Cli, redis_url: str, fleet: 
     done = shell("watch", "--once", "--fleet", fleet, "--redis-url", redis_url)
     assert (done.code, done.out) == (1, "")
     assert f"error: fleet {fleet} has no recommendation" in done.err
+
+
+@pytest.mark.parametrize("options", [["--once"], []])
+def test_a_key_of_another_type_is_one_line(
+    shell: Cli, redis_url: str, redis_client: redis.Redis, fleet: str, options: list[str]
+) -> None:
+    redis_client.lpush(recommendation_key(fleet), "not ours")
+    done = shell("watch", *options, "--fleet", fleet, "--redis-url", redis_url)
+    redis_client.delete(recommendation_key(fleet))
+    assert done.code == 1
+    assert done.err.startswith(f"error: Redis refuses to tell of fleet {fleet}: WRONGTYPE")
+    assert done.err.count("\n") == 1
+
+
+def test_what_listens_and_never_answers_is_given_up(shell: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"redis://127.0.0.1:{mute.getsockname()[1]}/0"
+        done = shell("watch", "--once", "--redis-url", url, FLEETOPT_REDIS__TIMEOUT_S="0.2")
+    assert done.code == 1
+    assert done.err.startswith("error: Redis does not answer")
+
+
+def test_a_name_that_no_fleet_can_have_is_refused(shell: Cli) -> None:
+    assert shell("watch", "--once", "--fleet", "{x}").code == 2
 
 
 def test_once_without_redis_fails(shell: Cli) -> None:
