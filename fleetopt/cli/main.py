@@ -8,7 +8,7 @@ from io import TextIOWrapper
 
 import typer
 
-from fleetopt.cli import config, demo, generate, plan, profiles, replay, up, watch, worker
+from fleetopt.cli import config, demo, generate, plan, profile, profiles, replay, up, watch, worker
 from fleetopt.cli.options import help_if_alone
 from fleetopt.cli.output import ExitCode, print_error
 from fleetopt.errors import ConfigError, FleetOptError
@@ -46,6 +46,7 @@ app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("profiles")(profiles.profiles)
 app.add_typer(config.app, name="config")
+app.add_typer(profile.app, name="profile")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -23,7 +23,7 @@ def profiles(
     \b
     Examples:
       fleetopt profiles
-      fleetopt profiles --profiles mine.toml --output json
+      fleetopt profile list --profiles mine.toml --output json
     """
     import msgspec
 

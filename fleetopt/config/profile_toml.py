@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from fleetopt.planner.engine import EngineProfile
 
-_SIGNIFICANT_DIGITS = 6
-
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
@@ -49,9 +47,7 @@ def _table(name: str, entry: ProfileEntry) -> str:
 def _value(value: str | int | float) -> str:
     if isinstance(value, str):
         return _text(value)
-    if isinstance(value, int):
-        return str(value)
-    return repr(float(f"{value:.{_SIGNIFICANT_DIGITS}g}"))
+    return repr(value)
 
 
 def _text(value: str) -> str:

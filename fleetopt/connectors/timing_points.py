@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from fleetopt.connectors.columns import MAX_TOKENS
+from fleetopt.connectors.traces import STDIN
 from fleetopt.errors import InputError
 from fleetopt.planner.profile_fit import TimingKind, TimingPoint
 
@@ -43,6 +46,17 @@ def profile_name(gpu: str, model: str, tensor_parallel: int) -> str:
     """Return the name that the catalogue gives an engine."""
     words = f"{gpu}/{model}/tp{tensor_parallel}".lower().split()
     return "-".join(words)
+
+
+def read_timing_file(path: str) -> list[TimedEngine]:
+    """Return the engines of a CSV file, or of standard input (`-`)."""
+    if path == STDIN:
+        return read_timing_points(sys.stdin.buffer, "standard input")
+    try:
+        with Path(path).open("rb") as lines:
+            return read_timing_points(lines, path)
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}") from error
 
 
 def read_timing_points(lines: Iterable[bytes], source: str) -> list[TimedEngine]:
