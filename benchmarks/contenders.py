@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -92,6 +93,11 @@ async def _getmany(task: Task) -> None:
 
 def agent(task: Task) -> int:
     """Decode in a Faust agent over the raw topic, with Faust's defaults and no state."""
+    with tempfile.TemporaryDirectory() as folder:  # Faust makes one where it is started
+        return _run_agent(task, folder)
+
+
+def _run_agent(task: Task, folder: str) -> int:
     app = faust.App(
         task.group,
         broker=f"kafka://{task.bootstrap_servers}",
@@ -101,6 +107,7 @@ def agent(task: Task) -> int:
         topic_partitions=PARTITIONS,
         broker_session_timeout=SESSION_TIMEOUT_S,
         broker_heartbeat_interval=1,
+        datadir=folder,
     )
     topic = app.topic(task.topic, key_serializer="raw", value_serializer="raw")
 
