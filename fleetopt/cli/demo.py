@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -44,11 +45,20 @@ def demo(
     """
     from fleetopt.pipeline.demo import run_demo, schedule
 
+    async def until_told() -> DemoResult:
+        task = asyncio.current_task()
+        if task is not None:  # so that a supervisor's order ends what was started, too
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await run_demo(schedule(duration, rate), seed, view.show)
+
     # The client's own remarks would tear the screen; what goes wrong comes back as an error.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     view = _View(live=sys.stdout.isatty(), quiet=output is Output.JSON)
-    with view.screen:
-        result = asyncio.run(run_demo(schedule(duration, rate), seed, view.show))
+    try:
+        with view.screen:
+            result = asyncio.run(until_told())
+    except asyncio.CancelledError:
+        raise typer.Exit(ExitCode.TERMINATED) from None
     raise typer.Exit(_report(result, output))
 
 

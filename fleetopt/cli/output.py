@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     INFEASIBLE = 3
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class Output(StrEnum):
