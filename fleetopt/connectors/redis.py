@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from fleetopt.config.settings import RedisSettings, without_password
@@ -47,12 +47,16 @@ def connect(settings: RedisSettings) -> Redis:
 
 
 async def wait_until_ready(client: Redis, url: str) -> None:
-    """Wait for the server with growing pauses, saying so; return when it answers."""
+    """Wait for the server with growing pauses, saying so; return when it answers.
+
+    What it refuses (a database that it has not, a user's rights) is waited for too: the operator
+    mends that there, and a process that ended would say no more.
+    """
     pause_s = FIRST_PAUSE_S
     while True:
         try:
             await client.ping()
-        except UNREACHABLE as error:
+        except (*UNREACHABLE, RedisError) as error:
             log.warning(
                 "Redis does not answer; start it or set redis.url (FLEETOPT_REDIS__URL)",
                 url=without_password(url),
