@@ -50,6 +50,8 @@ BINDINGS: Final[dict[Binding, str]] = {
     Binding.MINIMUM: "minimum",
 }
 
+CONTEXT_LENGTH_LABEL: Final = "llm-d.ai/context-length-range"
+
 FIGURES: Final[dict[str, Callable[[PoolPlan], str]]] = {
     "replicas": lambda pool: tokens(pool.replicas),
     "GPUs": lambda pool: tokens(pool.gpus),
@@ -93,7 +95,12 @@ def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) ->
         "cost_usd_per_h": found.cost_usd_per_h,
         **plan,
         "pools": {
-            name: pool and {**pool, "engine_flags": list(plan_of.engine_flags)}
+            name: pool
+            and {
+                **pool,
+                "engine_flags": list(plan_of.engine_flags),
+                "context_length_range": plan_of.context_length_range,
+            }
             for (name, pool), plan_of in zip(
                 pools.items(), (found.short, found.long or found.short), strict=True
             )
@@ -217,7 +224,11 @@ def _baselines(baselines: tuple[Baseline, ...]) -> Any:
 def _engines(plan: Plan) -> list[str]:
     if plan.long is None:
         return [" ".join(plan.short.engine_flags)]
-    return [f"{pool.name}: {' '.join(pool.engine_flags)}" for pool in (plan.short, plan.long)]
+    return [
+        f"{pool.name}: {' '.join(pool.engine_flags)}, "
+        f"label {CONTEXT_LENGTH_LABEL}={pool.context_length_range}"
+        for pool in (plan.short, plan.long)
+    ]
 
 
 def _assumed(traffic: Traffic, request: PlanRequest) -> list[str]:

@@ -70,6 +70,12 @@ class PoolPlan:
     binding: Binding
     cost_usd_per_h: float
     max_num_batched_tokens: int
+    min_tokens: int = 0  # a request that is routed here has at least so many
+
+    @property
+    def context_length_range(self) -> str:
+        """The value of llm-d's label `llm-d.ai/context-length-range`; both ends belong to it."""
+        return f"{self.min_tokens}-{self.context_tokens}"
 
     @property
     def engine_flags(self) -> tuple[str, ...]:

@@ -193,6 +193,7 @@ def _report(grid: Grid, fleet: Fleet) -> Plan:
     else:
         short = pool_plan("short", grid.short_pools(cells), boundary, fleet.short_replicas, grid)
         long = pool_plan("long", longs, context, fleet.long_replicas, grid)
+        long = replace(long, min_tokens=boundary + 1)
     moved = grid.moved[:MOMENTS, fleet.cell]
     arrived = compressed(moved, np.asarray(float(boundary)))
     before = float(grid.moments[1].sum() + grid.moments[2].sum())

@@ -127,6 +127,18 @@ def test_the_table_says_the_same_as_the_json(cli: Cli, trace: Path) -> None:
         assert title in table
 
 
+def test_the_pools_labels_share_out_every_length(cli: Cli, trace: Path) -> None:
+    order = ["plan", trace, "--slo-ttft-p99", "5s", "--boundary", "2048"]
+    pools = json.loads(cli(*order, "--output", "json").out)["plan"]["pools"]
+    assert pools["short"]["context_length_range"] == "0-2048"
+    assert pools["long"]["context_length_range"] == "2049-32768"
+    table = cli(*order).out
+    assert "--max-model-len=2048" in table
+    assert "label llm-d.ai/context-length-range=2049-32768" in table
+    one = json.loads(cli(*order, "--boundary", "32768", "--output", "json").out)["plan"]["pools"]
+    assert one["short"]["context_length_range"] == "0-32768"
+
+
 def test_every_code_has_words() -> None:
     from fleetopt.cli.plan_text import BASELINES, BINDINGS, REASONS
 
