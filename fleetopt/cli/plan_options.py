@@ -1,0 +1,88 @@
+"""Options of the commands that plan, and the settings that they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetopt.config.settings import Settings
+
+TrafficArgument = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="A trace, a CDF as JSON, or - for standard input."),
+]
+LongContextOption = Annotated[
+    int | None, typer.Option(metavar="TOKENS", help="Context window of the long pool.")
+]
+AdmissionOption = Annotated[
+    Literal["statistical", "reserved"] | None,
+    typer.Option(help="Slots by what requests use, or by the whole context."),
+]
+OutputShareOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Completion tokens of all tokens; for a CDF only."),
+]
+CompressibleShareOption = Annotated[
+    float | None, typer.Option(help="Of requests whose log names no category.")
+]
+CompressionPenaltyOption = Annotated[
+    float | None, typer.Option(metavar="USD", help="Price of one compressed request.")
+]
+BoundaryOption = Annotated[
+    int | None, typer.Option(metavar="TOKENS", help="Pin the boundary instead of searching.")
+]
+MaxUtilizationOption = Annotated[float | None, typer.Option(help="Cap on a pool's load.")]
+MinReplicasOption = Annotated[int | None, typer.Option(help="Fewest replicas of a pool.")]
+MaxReplicasOption = Annotated[int | None, typer.Option(help="Most replicas of a pool.")]
+NodeAvailabilityOption = Annotated[float | None, typer.Option(help="Share of nodes that are up.")]
+FleetOption = Annotated[
+    str | None,
+    typer.Option(help="Fleet whose settings hold, and whose requests are taken of a trace."),
+]
+ProfilesOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.toml", help="Engine profiles of your own.")
+]
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "profile": "profile",
+    "short_profile": "short_profile",
+    "long_profile": "long_profile",
+    "long_context": "long_context_tokens",
+    "slo_ttft_p99": "slo_ttft_p99",
+    "admission": "admission",
+    "gamma_max": "gamma_max",
+    "compressible_share": "compressible_share",
+    "compression_penalty": "compression_penalty_usd",
+    "max_utilization": "max_utilization",
+    "min_replicas": "min_replicas",
+    "max_replicas": "max_replicas",
+    "node_availability": "node_availability",
+}
+"""Which setting of a fleet each option stands for."""
+
+
+def settings_with(options: Mapping[str, Any]) -> Settings:
+    """Return the settings with a command's options, for the fleet that is named among them.
+
+    What was not given (None) changes nothing; options that are no setting play no part.
+    """
+    from fleetopt.config.settings import load_settings
+
+    given = {
+        setting: options[option]
+        for option, setting in SETTINGS.items()
+        if options.get(option) is not None
+    }
+    if "profile" in given:  # names both pools' engine, unless they are named too
+        given = {"short_profile": None, "long_profile": None, **given}
+    fleet, profiles = options["fleet"], options["profiles"]
+    named = {"fleets": {fleet: given}} if fleet else {"fleet": given}
+    overrides: dict[str, Any] = named if given else {}
+    if profiles is not None:
+        overrides["profiles"] = profiles
+    return load_settings(options["config"], **overrides)
