@@ -8,7 +8,20 @@ from io import TextIOWrapper
 
 import typer
 
-from fleetopt.cli import config, demo, generate, plan, profile, profiles, replay, up, watch, worker
+from fleetopt.cli import (
+    config,
+    demo,
+    generate,
+    plan,
+    profile,
+    profiles,
+    replay,
+    simulate,
+    up,
+    watch,
+    whatif,
+    worker,
+)
 from fleetopt.cli.options import help_if_alone
 from fleetopt.cli.output import ExitCode, print_error
 from fleetopt.errors import ConfigError, FleetOptError
@@ -38,6 +51,8 @@ def _start(
 
 
 app.command("plan")(plan.plan)
+app.command("whatif")(whatif.whatif)
+app.command("simulate")(simulate.simulate)
 app.command("worker")(worker.worker)
 app.command("replay")(replay.replay)
 app.command("generate")(generate.generate)

@@ -1,5 +1,7 @@
 """Poisson requests with the lengths of a workload, drawn from the moments that it keeps."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,6 +61,33 @@ def poisson_stream(
     )
 
 
+def resampled_stream(
+    recorded: RequestStream, rate_per_s: float, count: int, seed: int
+) -> RequestStream:
+    """Requests of a trace, drawn with replacement, that arrive as a Poisson process.
+
+    Parameters
+    ----------
+    recorded : RequestStream
+        One request at least; its arrival times play no part.
+    rate_per_s : float
+        Of the arrivals, > 0.
+    count : int
+        Requests to draw, ≥ 0.
+    seed : int
+        Of the random numbers.
+    """
+    if not (math.isfinite(rate_per_s) and rate_per_s > 0.0):
+        raise InputError(f"rate_per_s is {rate_per_s}; expected a finite number > 0")
+    if count < 0:
+        raise InputError(f"count is {count}; expected ≥ 0")
+    if not len(recorded):
+        raise InputError("the trace has no requests to draw from")
+    rng = np.random.default_rng(seed)
+    arrival_s = np.cumsum(rng.exponential(1.0 / rate_per_s, count))
+    return recorded.at(arrival_s, rng.integers(0, len(recorded), count))
+
+
 def _lengths(
     values: Array, cell: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -81,12 +110,12 @@ def _lengths(
 
 def _beta(low: Array, high: Array, mean: Array, variance: Array, rng: np.random.Generator) -> Array:
     """Between low and high with this mean and variance, as far as there is such a distribution."""
-    width = np.maximum(high - low, 1e-9)
-    at = np.clip((mean - low) / width, 0.0, 1.0)
-    most = at * (1.0 - at)
-    share = np.clip(variance / (width * width) / np.maximum(most, 1e-300), 0.0, 1.0)
-    fixed = (share < 1e-9) | (most < 1e-12)
-    both_ends = (share > 0.999) & ~fixed  # no beta is wider than a coin
+    width = high - low
+    at = np.clip((mean - low) / np.maximum(width, 1e-9), 0.0, 1.0)
+    most = width * width * at * (1.0 - at)  # the variance of a coin at both ends
+    share = np.clip(variance / np.maximum(most, 1e-9), 0.0, 1.0)
+    fixed = (share < 1e-9) | (most < 1e-9)
+    both_ends = (share > 0.999) & ~fixed  # no beta is wider
     weight = np.where(fixed | both_ends, 1.0, 1.0 / np.clip(share, 1e-9, 0.999) - 1.0)
     safe = np.clip(at, 1e-12, 1.0 - 1e-12)
     drawn = rng.beta(safe * weight, (1.0 - safe) * weight)

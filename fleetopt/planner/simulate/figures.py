@@ -15,7 +15,7 @@ FEWEST_PER_BATCH: Final = 100
 """With fewer a batch has no request beyond its own P99."""
 
 GROWTH_MAX: Final = 0.01
-"""A backlog that takes in more than this share of the arrivals for good is a queue that grows."""
+"""A queue that takes in more than this share of the arrivals grows without end."""
 
 GROWTH_ERRORS: Final = 4.0
 _SAMPLES_PER_BATCH: Final = 25
@@ -34,10 +34,10 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Whether the requests in a pool become ever more."""
+    """Whether those who wait in a pool become ever more."""
 
     share_of_arrivals: float
-    """Requests by which the backlog grows, for each that arrives; negative when it shrinks."""
+    """Requests by which the queue grows, for each that arrives; negative when it shrinks."""
 
     standard_error: float
     is_diverging: bool
@@ -61,23 +61,33 @@ def percentiles(seconds: Array) -> Percentiles | None:
     return Percentiles(p50, p90, p99, max(p99 - half, 0.0), p99 + half)
 
 
-def growth(arrival_s: Array, end_s: Array, window_s: tuple[float, float]) -> Growth:
-    """The trend of the backlog over the later half of the measured window.
+def growth(arrival_s: Array, served_s: Array, window_s: tuple[float, float]) -> Growth:
+    """The trend of the queue over the later half of the measured window.
 
-    The number of requests in the pool, waiting and running, is averaged over 20 spans of time;
-    a line is fitted to the averages. The queue diverges when the backlog grows by more than 1 %
-    of the arrivals and by more than four standard errors of the line's slope.
+    Parameters
+    ----------
+    arrival_s, served_s : array, shape (requests,)
+        When each request arrived, in order, and when it stopped waiting: at its first token, or
+        when it got its slot.
+    window_s : (float, float)
+        The measured window.
+
+    Notes
+    -----
+    The number that wait is averaged over 20 spans of time, and a line is fitted to the averages.
+    The queue diverges when it takes in more than 1 % of the arrivals and its slope is more than
+    four standard errors. Requests that run are not counted: they cannot be more than the slots.
+    So a pool shows its overload once its slots are full, and hides one of less than 1 %.
     """
     start_s = 0.5 * (window_s[0] + window_s[1])
-    span_s = window_s[1] - start_s
     arrived = int(np.searchsorted(arrival_s, window_s[1], side="right"))
     arrived -= int(np.searchsorted(arrival_s, start_s, side="right"))
-    if arrived == 0 or span_s <= 0.0:
+    if arrived == 0 or window_s[1] <= start_s:
         return Growth(0.0, 0.0, False)
     moments = np.linspace(start_s, window_s[1], BATCHES * _SAMPLES_PER_BATCH)
-    held = np.searchsorted(arrival_s, moments, side="right").astype(np.float64)
-    held -= np.searchsorted(np.sort(end_s), moments, side="right")
-    level = held.reshape(BATCHES, -1).mean(axis=1)
+    waiting = np.searchsorted(arrival_s, moments, side="right").astype(np.float64)
+    waiting -= np.searchsorted(np.sort(served_s), moments, side="right")
+    level = waiting.reshape(BATCHES, -1).mean(axis=1)
     time = np.arange(BATCHES) - (BATCHES - 1) / 2.0
     slope = float(time @ level / (time @ time))
     residual = level - level.mean() - slope * time

@@ -167,7 +167,8 @@ def _figures(
     totals = row(Totals, state.totals, 0)
     inside = stream.arrival_s >= window[0]
     end_s = column(requests, "end_s")
-    ttft_s = (column(requests, "first_token_s") - stream.arrival_s)[inside]
+    first_s = column(requests, "first_token_s")
+    ttft_s = (first_s - stream.arrival_s)[inside]
     allowed_s = target.at(stream.prompt_tokens[inside].astype(np.float64))
     count = int(inside.sum())
     preempted = column(requests, "preemptions")[inside] > 0
@@ -190,7 +191,7 @@ def _figures(
         ttft_violation_share=float((ttft_s > allowed_s).mean()) if count else 0.0,
         preemptions=totals.preemptions,
         preempted_share=float(preempted.mean()) if count else 0.0,
-        growth=growth(stream.arrival_s, end_s, window),
+        growth=growth(stream.arrival_s, first_s, window),
     )
 
 
@@ -211,7 +212,7 @@ def _serve(pool: SimulatedPool, stream: RequestStream, window: Window) -> SlotFi
         delayed_share=float((measured > 0.0).mean()) if measured.size else 0.0,
         mean_wait_s=float(measured.mean()) if measured.size else 0.0,
         wait=percentiles(measured),
-        growth=growth(stream.arrival_s, end_s, window),
+        growth=growth(stream.arrival_s, start_s, window),
     )
 
 
