@@ -98,7 +98,7 @@ def plan(
     traffic = read_traffic(
         file,
         fleet=fleet,
-        arrival_rate_per_s=arrival_rate,
+        arrival_rates_per_s=() if arrival_rate is None else (arrival_rate,),
         output_share=output_share,
         slice_s=settings.window.slice_s,
     )

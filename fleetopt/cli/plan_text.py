@@ -70,8 +70,8 @@ def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) ->
     """Return what `--output json` prints: finite numbers, units in the names."""
     result: dict[str, Any] = {
         "status": "infeasible" if isinstance(found, Infeasible) else "ok",
-        "traffic": _traffic(traffic),
-        "request": _request(request),
+        "traffic": traffic_json(traffic),
+        "request": request_json(request),
     }
     if isinstance(found, Infeasible):
         result["infeasible"] = {
@@ -110,7 +110,8 @@ def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) ->
     return result
 
 
-def _traffic(traffic: Traffic) -> dict[str, Any]:
+def traffic_json(traffic: Traffic) -> dict[str, Any]:
+    """Return what was planned for, and what was assumed of it."""
     return {
         "source": traffic.source,
         "format": traffic.format,
@@ -126,7 +127,8 @@ def _traffic(traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def _request(request: PlanRequest) -> dict[str, Any]:
+def request_json(request: PlanRequest) -> dict[str, Any]:
+    """Return what was asked of the planner."""
     return {
         "short_profile": request.short_profile.name,
         "long_profile": request.long_profile.name,
@@ -167,10 +169,10 @@ def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
     out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
     out.print(_pools(plan))
     out.print(_baselines(plan.baselines))
-    _bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
-    _bullets(out, "Engines", _engines(plan))
-    _bullets(out, "Assumed", _assumed(traffic, request))
-    _bullets(out, "Left out", _left_out(plan, traffic))
+    bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
+    bullets(out, "Engines", _engines(plan))
+    bullets(out, "Assumed", _assumed(traffic, request))
+    bullets(out, "Left out", _left_out(plan, traffic))
 
 
 def _headline(plan: Plan) -> str:
@@ -255,7 +257,8 @@ def _left_out(plan: Plan, traffic: Traffic) -> list[str]:
     return left_out
 
 
-def _bullets(out: Console, title: str, lines: list[str]) -> None:
+def bullets(out: Console, title: str, lines: list[str]) -> None:
+    """Print a title and its lines, if there are any."""
     if lines:
         out.print(title, style="bold")
         for line in lines:

@@ -14,13 +14,15 @@ LINE_EVERY_S: Final = 5.0
 
 
 @contextmanager
-def progress(verb: str, expected: Callable[[], int | None]) -> Iterator[Callable[[int], None]]:
+def progress(
+    verb: str, expected: Callable[[], int | None], unit: str = "requests"
+) -> Iterator[Callable[[int], None]]:
     """Yield what to call with the number done so far."""
     if sys.stderr.isatty():
         with _bar(verb, expected()) as advance:
             yield advance
     else:
-        yield _lines(verb)
+        yield _lines(verb, unit)
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def _bar(verb: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _lines(verb: str) -> Callable[[int], None]:
+def _lines(verb: str, unit: str) -> Callable[[int], None]:
     last_s = time.monotonic()
 
     def advance(done: int) -> None:
@@ -57,7 +59,7 @@ def _lines(verb: str) -> Callable[[int], None]:
         now_s = time.monotonic()
         if now_s - last_s >= LINE_EVERY_S:
             last_s = now_s
-            sys.stderr.write(f"{verb} {done:,} requests\n")
+            sys.stderr.write(f"{verb} {done:,} {unit}\n")
             sys.stderr.flush()
 
     return advance

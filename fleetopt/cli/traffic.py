@@ -16,6 +16,8 @@ from fleetopt.errors import InputError
 from fleetopt.planner.workload import ArrivalStatistics, Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetopt.connectors.columns import RequestColumns
 
 ASSUMED_OUTPUT_SHARE: Final = 0.2
@@ -45,37 +47,37 @@ def read_traffic(
     path: str,
     *,
     fleet: str | None,
-    arrival_rate_per_s: float | None,
+    arrival_rates_per_s: Sequence[float],
     output_share: float | None,
     slice_s: float,
 ) -> Traffic:
-    """Read a trace or a CDF as what the planner takes."""
-    if arrival_rate_per_s is not None and not 0 < arrival_rate_per_s <= MAX_RATE_PER_S:
-        raise typer.BadParameter(
-            f"--arrival-rate {arrival_rate_per_s}: expected a number above 0, up to "
-            f"{MAX_RATE_PER_S:g}"
-        )
+    """Read a trace or a CDF as what the planner takes, at the first of the rates or its own."""
+    for rate_per_s in arrival_rates_per_s:
+        if not 0 < rate_per_s <= MAX_RATE_PER_S:
+            raise typer.BadParameter(
+                f"--arrival-rate {rate_per_s}: expected a number above 0, up to {MAX_RATE_PER_S:g}"
+            )
     with open_input(path) as opened:
         if opened.format is InputFormat.CDF:
-            return _from_cdf(opened, arrival_rate_per_s, output_share)
+            return _from_cdf(opened, arrival_rates_per_s, output_share)
         if output_share is not None:
             raise typer.BadParameter(
                 "--output-share is for a CDF; a trace says how many tokens went out"
             )
-        return _from_trace(opened, fleet, arrival_rate_per_s, slice_s)
+        return _from_trace(opened, fleet, arrival_rates_per_s, slice_s)
 
 
 def _from_cdf(
-    opened: OpenInput, arrival_rate_per_s: float | None, output_share: float | None
+    opened: OpenInput, arrival_rates_per_s: Sequence[float], output_share: float | None
 ) -> Traffic:
-    if arrival_rate_per_s is None:
+    if not arrival_rates_per_s:
         raise typer.BadParameter(
             f"{opened.source} is a CDF, which has no rate: add --arrival-rate PER_SECOND"
         )
     share = ASSUMED_OUTPUT_SHARE if output_share is None else output_share
     points = read_cdf(opened.lines, opened.source)
     traffic = Traffic(
-        opened.source, opened.format, Workload.from_cdf(points, share, arrival_rate_per_s)
+        opened.source, opened.format, Workload.from_cdf(points, share, arrival_rates_per_s[0])
     )
     if output_share is None:
         traffic.assumptions.append(
@@ -87,7 +89,7 @@ def _from_cdf(
 
 
 def _from_trace(
-    opened: OpenInput, fleet: str | None, arrival_rate_per_s: float | None, slice_s: float
+    opened: OpenInput, fleet: str | None, arrival_rates_per_s: Sequence[float], slice_s: float
 ) -> Traffic:
     reader = TraceReader(opened)
     records = reader.records()
@@ -113,7 +115,7 @@ def _from_trace(
     traffic = Traffic(
         source=opened.source,
         format=opened.format,
-        workload=_workload(measured, arrivals, arrival_rate_per_s),
+        workload=_workload(measured, arrivals, next(iter(arrival_rates_per_s), None)),
         requests=len(columns),
         unmeasured=len(columns) - len(measured),
         bad_rows=report.bad_rows,
@@ -125,9 +127,12 @@ def _from_trace(
         traffic.notes.append(
             f"{traffic.unmeasured} requests have no token counts: they count as arrivals only"
         )
-    if arrival_rate_per_s is not None:
+    if arrival_rates_per_s:
+        rates = " to ".join(
+            f"{rate:g}" for rate in sorted({min(arrival_rates_per_s), max(arrival_rates_per_s)})
+        )
         traffic.assumptions.append(
-            f"{arrival_rate_per_s:g} requests/s as bursty as the {arrivals.mean_per_s:.3g} recorded"
+            f"{rates} requests/s as bursty as the {arrivals.mean_per_s:.3g} recorded"
         )
     return traffic
 
