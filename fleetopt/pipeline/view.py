@@ -15,7 +15,7 @@ import numpy as np
 from fleetopt.pipeline.sketch import Sketch, cell_s
 from fleetopt.pipeline.window import FleetMeta, WindowConfig
 from fleetopt.planner.effects import Event, Idle, Observed, Trigger
-from fleetopt.planner.recommendation import Evidence
+from fleetopt.planner.recommendation import Evidence, Lengths
 from fleetopt.planner.workload import ArrivalStatistics, Workload
 
 
@@ -38,7 +38,21 @@ def event_of(seen: FleetView, trigger: Trigger) -> Event:
     """Return what the replanner is told of a window: requests, none, or nothing known."""
     if seen.workload is None and seen.evidence is not None:
         return Idle(seen.evidence)
-    return Observed(seen.workload, seen.evidence, trigger)
+    return Observed(seen.workload, seen.evidence, trigger, _lengths(seen.sketch))
+
+
+def _lengths(sketch: Sketch) -> Lengths | None:
+    """Return the window's lengths as the digest has them; None where nothing is measured."""
+    if not sketch.measured_count:
+        return None
+    _, prompt_sum, completion_sum, *_ = sketch.moments.values.sum(axis=(0, 1))
+    p50, p90, p99 = (round(sketch.quantile(share) or 0.0) for share in (0.5, 0.9, 0.99))
+    return Lengths(
+        mean_tokens=float(prompt_sum + completion_sum) / sketch.measured_count,
+        p50_tokens=p50,
+        p90_tokens=p90,
+        p99_tokens=p99,
+    )
 
 
 def view(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleetopt.planner.recommendation import AlertKind, Evidence, Recommendation
+from fleetopt.planner.recommendation import AlertKind, Evidence, Lengths, Recommendation
 from fleetopt.planner.workload import Workload
 
 Details = tuple[tuple[str, str | int | float], ...]
@@ -24,6 +24,8 @@ class Observed:
     workload: Workload | None
     evidence: Evidence | None
     trigger: Trigger = Trigger.INTERVAL
+    lengths: Lengths | None = None
+    """Better percentiles than the workload's bins give, where a digest was kept."""
 
 
 @dataclass(frozen=True, slots=True)

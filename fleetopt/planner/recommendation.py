@@ -91,7 +91,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Total tokens of a request: mean, and percentiles as upper edges of the length bins."""
+    """Total tokens of a request: mean and percentiles, from a digest where one was kept."""
 
     mean_tokens: float
     p50_tokens: int

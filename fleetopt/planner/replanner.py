@@ -131,7 +131,8 @@ def step(
         return (state, ()) if state.last is None else _silent(state, None, now_s, config)
     if event.evidence is None:
         raise InputError(f"fleet {config.fleet!r}: a workload was observed without its evidence")
-    return _replan(state, event, _Window(event.workload, event.evidence, now_s), config)
+    lengths = event.lengths or lengths_of(event.workload)
+    return _replan(state, event, _Window(event.workload, event.evidence, lengths, now_s), config)
 
 
 def overloaded(state: ReplannerState, workload: Workload | None, request: PlanRequest) -> bool:
@@ -150,6 +151,7 @@ class _Window:
 
     workload: Workload
     evidence: Evidence
+    lengths: Lengths
     now_s: float
 
 
@@ -224,7 +226,7 @@ def _feasible(
     window: _Window,
     config: ReplanConfig,
 ) -> tuple[Recommendation, Told]:
-    last, lengths = state.last, lengths_of(window.workload)
+    last, lengths = state.last, window.lengths
     if is_firing(state.alerts, AlertKind.SLO_INFEASIBLE):
         cause = [*cause, PublishReason.SLO_FEASIBLE_AGAIN]
     alerts, told = after_plan(
@@ -251,7 +253,7 @@ def _feasible(
         infeasible=None,
         alerts=alerts,
     )
-    return _recommendation(last, body, lengths, window, config), told
+    return _recommendation(last, body, window, config), told
 
 
 def _infeasible(
@@ -278,7 +280,7 @@ def _infeasible(
         infeasible=record,
         alerts=alerts,
     )
-    return _recommendation(last, body, lengths_of(window.workload), window, config), told
+    return _recommendation(last, body, window, config), told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +303,6 @@ class _Body:
 def _recommendation(
     last: Recommendation | None,
     body: _Body,
-    lengths: Lengths,
     window: _Window,
     config: ReplanConfig,
 ) -> Recommendation:
@@ -317,7 +318,7 @@ def _recommendation(
         reasons=body.reasons,
         confidence=Confidence.NORMAL if is_enough else Confidence.LOW,
         evidence=window.evidence,
-        lengths=lengths,
+        lengths=window.lengths,
         active=active,
         optimal=body.optimal,
         regret_ratio=body.regret_ratio,

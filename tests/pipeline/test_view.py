@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fleetopt.connectors.columns import RequestColumns
 from fleetopt.pipeline.sketch import Sketch
-from fleetopt.pipeline.view import FleetView, view
+from fleetopt.pipeline.view import FleetView, event_of, view
 from fleetopt.pipeline.window import FleetMeta, FleetWindow, WindowConfig
+from fleetopt.planner.effects import Observed, Trigger
 
 CONFIG = WindowConfig(slice_s=10, slices=6, allowed_lateness_s=25.0)
 START_S = 1_000.0
@@ -170,3 +171,13 @@ def test_looking_changes_nothing_and_no_number_is_made_up(
     else:
         assert found.workload.arrival_rate_per_s > 0
         assert found.workload.sample_count <= found.accepted
+
+
+def test_lengths_come_from_the_digest() -> None:
+    found = seen(part(columns([float(second) for second in range(10)], 1_000), until_s=20.0))
+    event = event_of(found, Trigger.INTERVAL)
+    assert isinstance(event, Observed)
+    assert event.lengths is not None
+    assert event.lengths.mean_tokens == found.sketch.moments.values[..., 1:3].sum() / 10
+    assert event.lengths.p50_tokens == pytest.approx(event.lengths.mean_tokens, rel=0.01)
+    assert event.lengths.p50_tokens <= event.lengths.p90_tokens <= event.lengths.p99_tokens
