@@ -126,6 +126,9 @@ class RequestProducer:
                 f"Kafka at {self._bootstrap_servers} does not answer: start it, or name its "
                 "address with --bootstrap-servers or kafka.bootstrap_servers"
             ) from error
+        except asyncio.CancelledError:
+            await producer.stop()
+            raise
         self._producer = producer
         return self
 

@@ -145,11 +145,20 @@ async def _run_traffic(
         async with asyncio.TaskGroup() as group:
             following = group.create_task(_follow(redis, state))
             showing = group.create_task(_show(redis, state, show, worker))
-            await _send(settings, state, seed)
-            following.cancel()
-            showing.cancel()
+            try:
+                await _send(settings, state, seed)
+            finally:
+                await _end(following, showing)
     except* (FleetOptError, RedisError) as failed:
         raise _first(failed) from None
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks until they end: redis-py may lose a cancellation while it connects."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=0.5)
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetopt.pipeline.demo import _end
 from tests.cli.conftest import clean_environment
 
 DEADLINE_S = 30.0
@@ -33,6 +35,25 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_task_that_loses_a_cancellation_is_ended_nevertheless() -> None:
+    async def deaf(lost: list[int]) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            lost.append(1)
+        await asyncio.sleep(60)
+
+    async def run() -> list[int]:
+        lost: list[int] = []
+        task = asyncio.create_task(deaf(lost))
+        await asyncio.sleep(0)
+        await _end(task)
+        assert task.cancelled()
+        return lost
+
+    assert asyncio.run(run()) == [1]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 2.0])
