@@ -1,0 +1,14 @@
+"""The page's example runs as it is printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "docs/simulation.md"
+
+
+def test_the_pages_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(example, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out.count("short ") == 2
