@@ -9,6 +9,7 @@ from fleetopt.errors import ConfigError
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.outcome import Plan, PoolPlan
 from fleetopt.planner.request import Admission, PlanRequest
+from fleetopt.planner.simulate.state import NO_LIMIT
 from fleetopt.planner.target import TtftTarget
 
 
@@ -65,6 +66,17 @@ class SimulatedPool:
                 f"{self.name}.context_tokens is {self.context_tokens}, more than the cache of "
                 f"{self.profile.name} holds; expected at most {self.profile.kv_capacity_tokens}"
             )
+
+    @property
+    def cache_tokens(self) -> int:
+        """What the sequences of a replica share at most: without limit where slots are reserved.
+
+        A request that fills its context and generates nothing needs no place for its last token,
+        but the loop keeps one.
+        """
+        if not self.is_paged:
+            return NO_LIMIT
+        return max(self.profile.kv_capacity_tokens, self.context_tokens + 1)
 
 
 @dataclass(frozen=True)

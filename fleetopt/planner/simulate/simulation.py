@@ -14,7 +14,7 @@ from fleetopt.planner.simulate.iteration import State, advance, drain, idle
 from fleetopt.planner.simulate.outcome import PoolFigures, Simulation, SlotFigures
 from fleetopt.planner.simulate.routing import Routed, route
 from fleetopt.planner.simulate.slots import waits_s
-from fleetopt.planner.simulate.state import NO_LIMIT, Request, Totals, engine_of, requests_of
+from fleetopt.planner.simulate.state import Request, Totals, engine_of, requests_of
 from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.target import TtftTarget
 
@@ -138,10 +138,9 @@ def _run(
     window: Window,
     report: Progress,
 ) -> PoolFigures:
-    kv_tokens = pool.profile.kv_capacity_tokens if pool.is_paged else NO_LIMIT
     slots = min(pool.slots, max(len(stream), 1))  # more are never taken
     sees_work = dispatch is Dispatch.LEAST_WORK
-    engine = engine_of(pool.profile, slots, kv_tokens, sees_work, window)
+    engine = engine_of(pool.profile, slots, pool.cache_tokens, sees_work, window)
     requests = requests_of(
         stream.arrival_s, stream.prompt_tokens, stream.completion_tokens, stream.cached_tokens
     )

@@ -12,7 +12,7 @@ from fleetopt.planner.moments import Compressibility
 from fleetopt.planner.simulate.compiled import column
 from fleetopt.planner.simulate.fleet import Dispatch, SimulatedFleet, SimulatedPool
 from fleetopt.planner.simulate.iteration import advance, drain, idle
-from fleetopt.planner.simulate.state import NO_LIMIT, engine_of, requests_of
+from fleetopt.planner.simulate.state import engine_of, requests_of
 from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.target import TtftTarget
 from tests.planner.examples import H100, Tokens
@@ -80,9 +80,8 @@ def times(
     only: SimulatedPool, given: RequestStream, dispatch: Dispatch = Dispatch.LEAST_LOADED
 ) -> Times:
     """Run one pool, and look at each request."""
-    kv_tokens = only.profile.kv_capacity_tokens if only.is_paged else NO_LIMIT
     sees_work = dispatch is Dispatch.LEAST_WORK
-    engine = engine_of(only.profile, only.slots, kv_tokens, sees_work, (0.0, 1.0))
+    engine = engine_of(only.profile, only.slots, only.cache_tokens, sees_work, (0.0, 1.0))
     requests = requests_of(
         given.arrival_s, given.prompt_tokens, given.completion_tokens, given.cached_tokens
     )

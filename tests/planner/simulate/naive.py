@@ -49,7 +49,7 @@ class Replica:
         return sum(one.need + (0 if one.decodes else 1) for one in self.running)
 
     def start(self, now: float) -> None:
-        limit = self.pool.profile.kv_capacity_tokens if self.pool.is_paged else math.inf
+        limit = self.pool.cache_tokens
         if self.kv_tokens() > limit:
             while self.kv_tokens() > limit:
                 victim = self.running.pop()

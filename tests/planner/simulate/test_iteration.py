@@ -120,6 +120,13 @@ def test_a_cache_too_small_preempts_who_came_last_and_recomputes() -> None:
     assert done.end_s[1] > roomy.end_s[1] + 50 * W
 
 
+@pytest.mark.parametrize(("prompt", "completion"), [(1_000, 0), (999, 1), (1, 999)])
+def test_a_request_that_fills_the_whole_cache_is_served(prompt: int, completion: int) -> None:
+    done = times(pool(kv_tokens=1_000), stream([0.0, 0.001], prompt, completion))
+    assert (done.end_s > 0).all()
+    assert done.end_s[1] > done.end_s[0]
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[SimulatedPool, RequestStream]:
     """Small pools under any load, paged or reserved, prefill free or not."""
