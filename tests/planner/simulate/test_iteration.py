@@ -141,12 +141,12 @@ def cases(draw: st.DrawFn) -> tuple[SimulatedPool, RequestStream]:
     )
     chosen = pool(
         replicas=draw(st.integers(1, 4)),
-        slots=draw(st.sampled_from([1, 2, 5, 40])),
+        slots=draw(st.sampled_from([1, 2, 5, 40, 40])),
         engine=engine,
-        kv_tokens=draw(st.sampled_from([None, 2_500, 8_000])),
+        kv_tokens=draw(st.sampled_from([None, 2_500, 2_500, 4_000])),
     )
-    prompt = np.minimum(rng.lognormal(5.5, 1.2, count), 2_000).astype(np.int64) + 1
-    completion = np.minimum(rng.lognormal(3.0, 1.2, count), 450).astype(np.int64)
+    prompt = np.minimum(rng.lognormal(4.8, 1.2, count), 2_000).astype(np.int64) + 1
+    completion = np.minimum(rng.lognormal(3.7, 1.2, count), 450).astype(np.int64)
     cached = (prompt * rng.choice([0.0, 0.5, 1.0], count)).astype(np.int64)
     gaps = rng.exponential(draw(st.sampled_from([0.001, 0.03, 0.3, 3.0])), count)
     return chosen, stream(np.cumsum(gaps), prompt, completion, cached)
