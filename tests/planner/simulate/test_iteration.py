@@ -163,6 +163,22 @@ def test_shortcuts_change_nothing(case: tuple[SimulatedPool, RequestStream]) -> 
 
 
 @PATIENT
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_shortcuts_change_nothing_where_sequences_are_preempted(seed: int, replicas: int) -> None:
+    rng = np.random.default_rng(seed)
+    prompt, completion = rng.integers(1, 900, 25), rng.integers(100, 600, 25)
+    cached = rng.integers(0, 2, 25) * (prompt // 2)
+    crowd = stream(np.sort(rng.uniform(0.0, 5.0, 25)), prompt, completion, cached)
+    engine = replace(H100, prefill_chunk_tokens=256)
+    only = pool(replicas, engine=engine, kv_tokens=2_000)
+    expected, done = naive.run(only, crowd), times(only, crowd)
+    assert done.preemptions.sum() > 0
+    assert done.preemptions.tolist() == [one.preemptions for one in expected]
+    assert done.first_token_s == pytest.approx([one.first_token_s for one in expected], rel=1e-9)
+    assert done.end_s == pytest.approx([one.end_s for one in expected], rel=1e-9)
+
+
+@PATIENT
 @given(cases(), st.sampled_from(Dispatch))
 def test_every_request_comes_out_once_and_in_its_own_time(
     case: tuple[SimulatedPool, RequestStream], dispatch: Dispatch
