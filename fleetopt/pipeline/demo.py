@@ -10,11 +10,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from redis.asyncio import Redis
@@ -26,13 +26,15 @@ from fleetopt.connectors.producer import RequestProducer
 from fleetopt.connectors.recommendation_store import RecommendationStore
 from fleetopt.connectors.redis import connect
 from fleetopt.connectors.topics import ensure_topic
-from fleetopt.errors import FleetOptError, ServiceError
+from fleetopt.errors import ServiceError
 from fleetopt.pipeline.child import ChildProcess
 from fleetopt.pipeline.counts import Counts, read_counts
 from fleetopt.pipeline.embedded import EmbeddedServices
 from fleetopt.pipeline.generator import Archetype, Schedule, generate
 from fleetopt.pipeline.replay import Replay, Timestamps, WallClock
 from fleetopt.planner.recommendation import Recommendation
+
+T = TypeVar("T")
 
 FLEET: Final = "demo"
 SHIFT_AT_SHARE: Final = 0.45
@@ -125,8 +127,7 @@ async def run_demo(
         try:
             async with _worker(settings, Path(folder) / "worker.log") as process:
                 await _run_traffic(settings, redis, state, seed, show, process)
-                counts = await _counted(redis, settings, state.sent, process)
-                await _look(RecommendationStore(redis), state)
+                counts = await _beside(_counted(redis, settings, state, process))
             await show(state)
         finally:
             await redis.aclose()
@@ -141,34 +142,37 @@ async def _run_traffic(
     show: Callable[[DemoState], Awaitable[None]],
     worker: _Worker,
 ) -> None:
+    await _beside(
+        _send(settings, state, seed), _follow(redis, state), _show(redis, state, show, worker)
+    )
+
+
+async def _beside(work: Coroutine[None, None, T], *watchers: Coroutine[None, None, None]) -> T:
+    """Return what `work` returns; watchers run as long as it does, and may fail it.
+
+    Each runs in a task of its own, so that whoever cancels us is heard at once.
+    """
+    working = asyncio.create_task(work)
+    watching = [asyncio.create_task(watcher) for watcher in watchers]
     try:
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(_follow(redis, state))
-            showing = group.create_task(_show(redis, state, show, worker))
-            try:
-                await _send(settings, state, seed)
-            finally:
-                await _end(following, showing)
-    except* (FleetOptError, RedisError) as failed:
-        raise _first(failed) from None
+        await asyncio.wait([working, *watching], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _end(working, *watching)
+    try:
+        for task in watching:
+            if not task.cancelled():
+                task.result()
+        return working.result()
+    except RedisError as error:
+        raise ServiceError(f"Redis stopped answering: {error}") from error
 
 
-async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks until they end: redis-py may lose a cancellation while it connects."""
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they end: Redis's and Kafka's clients may lose a cancellation."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()
         await asyncio.wait(pending, timeout=0.5)
-
-
-def _first(group: BaseExceptionGroup[Exception]) -> Exception:
-    """Return the failure that the others followed from."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, FleetOptError):
-        return error
-    return ServiceError(f"Redis stopped answering: {error}")
 
 
 async def _send(settings: Settings, state: DemoState, seed: int) -> None:
@@ -225,13 +229,14 @@ async def _look(store: RecommendationStore, state: DemoState) -> None:
         state.recommendations.append(newest)
 
 
-async def _counted(redis: Redis, settings: Settings, sent: int, worker: _Worker) -> Counts:
+async def _counted(redis: Redis, settings: Settings, state: DemoState, worker: _Worker) -> Counts:
     """Return the stored counts once they have reached what was sent, or at the limit."""
     deadline_s = time.monotonic() + COUNTING_LIMIT_S
     while True:
         worker.check()
         counts = await read_counts(redis, settings)
-        if counts.total >= sent or time.monotonic() > deadline_s:
+        if counts.total >= state.sent or time.monotonic() > deadline_s:
+            await _look(RecommendationStore(redis), state)
             return counts
         await asyncio.sleep(0.2)
 
