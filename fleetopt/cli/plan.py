@@ -67,6 +67,10 @@ def plan(
     min_replicas: MinReplicasOption = None,
     max_replicas: MaxReplicasOption = None,
     node_availability: NodeAvailabilityOption = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say why: cost of other boundaries, rates and targets."),
+    ] = False,
     fleet: FleetOption = None,
     profiles: ProfilesOption = None,
     config: ConfigOption = None,
@@ -83,6 +87,7 @@ def plan(
     Examples:
       fleetopt plan trace.csv --slo-ttft-p99 300ms+0.2ms/token --profile h100/qwen3-32b/tp2
       fleetopt plan cdf.json --arrival-rate 1000 --slo-ttft-p99 500ms --output-share 0.1
+      fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --explain
       fleetopt plan trace.csv --boundary 2048 --output json | jq .plan.cost_usd_per_h
     """
     check_input(file)
@@ -103,20 +108,36 @@ def plan(
         slice_s=settings.window.slice_s,
     )
     found = find_plan(traffic.workload, request)
-    _print(found, traffic, request, output)
+    _print(found, traffic, request, output, is_explained=explain)
     if isinstance(found, Infeasible):
         raise typer.Exit(ExitCode.INFEASIBLE)
 
 
 def _print(
-    found: Plan | Infeasible, traffic: Traffic, request: PlanRequest, output: Output
+    found: Plan | Infeasible,
+    traffic: Traffic,
+    request: PlanRequest,
+    output: Output,
+    *,
+    is_explained: bool,
 ) -> None:
     from fleetopt.cli.plan_text import as_json, describe_infeasible, describe_plan
     from fleetopt.planner.plan import Infeasible
 
+    if isinstance(found, Infeasible):
+        if output is Output.JSON:
+            print_json(as_json(found, traffic, request))
+        else:
+            print_error(describe_infeasible(found))
+        return
+    from fleetopt.cli.explain_text import describe_explanation, explanation_json
+    from fleetopt.planner.explain import explain
+
+    why = explain(traffic.workload, request, found) if is_explained else None
     if output is Output.JSON:
-        print_json(as_json(found, traffic, request))
-    elif isinstance(found, Infeasible):
-        print_error(describe_infeasible(found))
-    else:
-        describe_plan(found, traffic, request)
+        explained = {"explanation": explanation_json(why)} if why else {}
+        print_json(as_json(found, traffic, request) | explained)
+        return
+    describe_plan(found, traffic, request)
+    if why:
+        describe_explanation(why, found, traffic.workload, request)
