@@ -10,7 +10,7 @@ import structlog
 
 from fleetopt.config.settings import WorkerSettings
 
-_NOISY = ("aiokafka", "faust", "mode", "asyncio", "kafka")
+_NOISY = ("faust", "mode", "asyncio")
 
 
 def configure_logs(settings: WorkerSettings) -> None:
@@ -40,6 +40,9 @@ def configure_logs(settings: WorkerSettings) -> None:
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    # It says the same of every attempt, hundreds of times in an outage; what comes of it reaches
+    # us as an exception, and our services say so.
+    logging.getLogger("aiokafka").setLevel(max(level, logging.CRITICAL))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
