@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -89,8 +88,6 @@ def replay(
         raise typer.BadParameter(f"--rate-multiplier {rate_multiplier}: expected a number above 0")
     settings = settings_from(config, kafka={"bootstrap_servers": bootstrap_servers})
     configure_logs(settings.worker)
-    # What goes wrong with a send comes back as its result; the library need not say it too.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     source = Source(file, fleet, rate_multiplier, limit)
     if offline:
         from fleetopt.cli.offline import run_offline
