@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.planner.band import compressed, fitting_share
+from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed, fitting_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.moments import MOMENTS, Compressibility
@@ -193,7 +193,7 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
     compressible = compressible + request.compressible_share * values[Compressibility.UNKNOWN]
     both = work(np.stack([moments, compressible], axis=1), length, request.long_profile)
     per_bin, compressible_context_sq = both[:, 0], both[CONTEXT_SQ, 1]
-    movable = _movable(moments, compressible, compressible_context_sq, boundaries, steps)
+    movable = _movable(compressible, compressible_context_sq, boundaries, steps)
     below = _below(per_bin)
     above = (below[:, -1] + per_bin[:, -1])[:, None] - below
     if request.short_profile is not request.long_profile:
@@ -249,31 +249,31 @@ def _below(per_bin: Array) -> Array:
 
 
 def _movable(
-    moments: Array,
-    compressible: Array,
-    compressible_context_sq: Array,
-    boundaries: Array,
-    steps: int,
+    compressible: Array, compressible_context_sq: Array, boundaries: Array, steps: int
 ) -> Array:
     """What each step of γ adds to the compressed, shape (7, steps − 1, rows).
 
     Six moments before compression and the squared context on the long engine. Step s of row r
-    adds the requests of bin r + s that may and can be compressed.
+    adds the requests of bin r + s that may and can be compressed. Which of these can is told by
+    their own outputs: with those of all requests of the bin, some would arrive with no prompt.
     """
     rows = boundaries.size
-    count = np.maximum(moments[0], 1e-300)
-    mean = moments[2] / count
+    count = np.maximum(compressible[0], 1e-300)
+    mean = compressible[2] / count
     padded = np.zeros((MOMENTS + 3, rows + steps))
     padded[:MOMENTS, :rows] = compressible
     padded[MOMENTS, :rows] = compressible_context_sq
     padded[MOMENTS + 1, :rows] = mean
-    padded[MOMENTS + 2, :rows] = np.maximum(moments[5] / count - mean * mean, 0.0)
+    padded[MOMENTS + 2, :rows] = np.maximum(compressible[5] / count - mean * mean, 0.0)
     group, one = padded.strides
     shape = (padded.shape[0], steps - 1, rows)  # band[:, s, r] is padded[:, r + s]
     band = np.lib.stride_tricks.as_strided(padded, shape, (group, one, one), writeable=False)
     share = fitting_share(band[MOMENTS + 1], band[MOMENTS + 2], boundaries)
     share[:, 0] = 0.0
-    return np.asarray(band[: MOMENTS + 1] * share)
+    moved = np.asarray(band[: MOMENTS + 1] * share)
+    # Whoever fits has o ≤ what leaves room, so that Σo² ≤ that · Σo, whatever the others had.
+    np.minimum(moved[5], moved[2] * (boundaries * (1.0 - KEPT_PROMPT_SHARE)), out=moved[5])
+    return moved
 
 
 def _sums(per_s: Array, context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Sums:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from fleetopt.planner.band import KEPT_PROMPT_SHARE
+from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed
 from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid, build
 from fleetopt.planner.loose import surely_meets
+from fleetopt.planner.moments import Compressibility
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cheapest
@@ -211,3 +212,25 @@ def test_no_cell_costs_less_than_its_bound(workload: Workload, request: PlanRequ
         price = engine.price_usd_per_replica_h
         cost = least_replicas(exact * (1 + 1e-9), request) * price
         assert (usd[grid.cells] <= cost * (1 + 1e-9)).all()
+
+
+def test_what_may_be_compressed_is_judged_by_its_own_outputs() -> None:
+    # A prose request whose output alone exceeds B, in a bin with a code request of little output.
+    prompt, completion = np.array([5, 69, 40]), np.array([65, 1, 10])
+    classes = np.array([Compressibility.COMPRESSIBLE, Compressibility.FIXED, Compressibility.FIXED])
+    workload = Workload.from_requests(prompt, completion, 3.0, classes)
+    grid = build(workload, request_for(H100))
+    boundary = np.array([64])
+    cells = grid.rows * np.arange(1, grid.steps) + grid.row_of(int(boundary[0]))
+    assert grid.moved[0, cells].max() == 0.0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        i, o = rng.integers(1, 400, (2, 60))
+        mixed = Workload.from_requests(i, o, 3.0, rng.integers(0, 3, 60))
+        drawn = build(mixed, request_for(H100))
+        moved = drawn.moved[:, drawn.cells]
+        room = drawn.boundaries[drawn.cells % drawn.rows] * KEPT_PROMPT_SHARE
+        left = moved[0] * drawn.boundaries[drawn.cells % drawn.rows] - moved[2]
+        assert (left >= moved[0] * room - 1e-9).all()
+        arrived = compressed(moved[:6], drawn.boundaries[drawn.cells % drawn.rows])
+        assert (arrived >= -1e-9).all()
