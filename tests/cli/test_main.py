@@ -16,6 +16,7 @@ from tests.cli.conftest import Cli, clean_environment
 
 COMMANDS = [
     ["plan"],
+    ["whatif"],
     ["simulate"],
     ["worker"],
     ["replay"],
