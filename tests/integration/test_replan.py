@@ -100,7 +100,12 @@ def test_a_trace_gives_the_same_plan_with_services_and_without(
 
     assert (seen.accepted, seen.total) == (requests, requests)
     assert online.evidence == offline.evidence
-    assert online.lengths == offline.lengths
+    assert online.lengths is not None
+    assert offline.lengths is not None
+    assert online.lengths.mean_tokens == offline.lengths.mean_tokens
+    # Digests depend on how the log was cut into fetches, within their error.
+    assert online.lengths.p50_tokens == pytest.approx(offline.lengths.p50_tokens, rel=0.02)
+    assert online.lengths.p99_tokens == pytest.approx(offline.lengths.p99_tokens, rel=0.02)
     assert online.optimal == offline.optimal
     assert online.optimal is not None
     assert online.status is Status.OK
