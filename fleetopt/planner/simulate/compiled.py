@@ -10,13 +10,14 @@ here in a file that others call, remove `__pycache__`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 try:
-    import numba
+    numba: Any = import_module("numba")
 except ImportError:  # the extra `simulate` is not installed
     numba = None
 
