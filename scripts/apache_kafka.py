@@ -173,7 +173,8 @@ class ApacheKafka(ManagedService):
     def _format(self, properties: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [*self._java(), "kafka.tools.StorageTool", "format"]
-        command += ["--cluster-id", cluster_id, "--config", str(properties)]
+        # One word: an id may begin with a dash, and would be taken for an option.
+        command += [f"--cluster-id={cluster_id}", "--config", str(properties)]
         if "controller.quorum.voters" not in self.settings():
             command.append("--standalone")
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
