@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -238,16 +238,22 @@ def main() -> int:
 
 
 def _run(data_dir: Path | None, port: int | None) -> None:
-    ended = threading.Event()
+    told = False
+
+    def tell(*_: object) -> None:
+        # Not an Event: a handler that sets one while it is being waited for can lock up.
+        nonlocal told
+        told = True
+
     for order in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(order, lambda *_: ended.set())
+        signal.signal(order, tell)
     with ApacheKafka(data_dir, port=port) as node:
         print(
             f"Apache Kafka {KAFKA_VERSION} at {node.bootstrap_servers}, pid {node.pid}", flush=True
         )
         print(f"log: {node.log_path}. Ctrl-C ends it.", flush=True)
-        while node.running and not ended.wait(1.0):
-            pass
+        while node.running and not told:
+            time.sleep(0.2)
         if not node.running:
             raise ServiceError(f"Apache Kafka ended by itself:\n{node.log_tail()}")
 

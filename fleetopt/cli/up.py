@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+import time
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,10 +39,12 @@ def up(
     """
     from fleetopt.pipeline.embedded import EmbeddedServices
 
-    stop = Event()
+    told = False
 
     def on_sigterm(_: int, __: FrameType | None) -> None:
-        stop.set()
+        # Not an Event: a handler that sets one while it is being waited for can lock up.
+        nonlocal told
+        told = True
 
     before = signal.signal(signal.SIGTERM, on_sigterm)
     try:
@@ -58,7 +60,7 @@ def up(
                 "Export the variables above where you run `fleetopt worker`, `replay` and "
                 "`watch`. Ctrl-C stops both.\n"
             )
-            while not stop.wait(0.5):
-                pass
+            while not told:
+                time.sleep(0.2)
     finally:
         signal.signal(signal.SIGTERM, before)
