@@ -64,13 +64,19 @@ class Ingest(Service):
         self._redis = redis
         self._topics = Topics(settings.kafka.bootstrap_servers)
         self._ownership: Ownership | None = None
+        self._owned_before: frozenset[int] = frozenset()
         self._committed_s = 0.0
 
     @property
     def owned_partitions(self) -> frozenset[int]:
-        """Partitions whose windows this worker has loaded."""
-        loaded = {} if self._ownership is None else self._ownership.loaded
-        return frozenset(source.partition for source in loaded)
+        """Partitions whose windows this worker has loaded, or had when reading was interrupted.
+
+        While Kafka does not answer somebody must say that traffic is unknown; where another
+        worker has taken over meanwhile, publishing is compare-and-set.
+        """
+        if self._ownership is None:
+            return self._owned_before
+        return frozenset(source.partition for source in self._ownership.loaded)
 
     def take_stirred(self) -> dict[str, Stirred]:
         """Return the fleets whose stored sketches changed since the last call."""
@@ -128,6 +134,7 @@ class Ingest(Service):
             )
             await self._read(consumer, producer, ownership, state.topic_id)
         finally:
+            self._owned_before = self.owned_partitions
             self._ownership = None
             await stop_client(consumer)
             await stop_client(producer)

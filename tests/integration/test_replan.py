@@ -22,6 +22,7 @@ from fleetopt.connectors.recommendation_store import (
     recommendation_key,
 )
 from fleetopt.connectors.wire import RequestBatch, encode_batch
+from fleetopt.pipeline.embedded import EmbeddedBroker
 from fleetopt.planner.recommendation import Recommendation, Status
 from tests.integration.conftest import Kafka
 from tests.worker_process import DEADLINE_S, Place, place_on, send, stop, wait_for, worker
@@ -161,6 +162,24 @@ def test_silence_is_unknown_and_holds_the_plan(place: Place, fleet: str, tmp_pat
         planned.short_replicas,
         planned.long_replicas,
     )
+    assert [alert.kind.value for alert in stale.alerts] == ["traffic_unknown"]
+
+
+def test_traffic_is_unknown_while_kafka_is_away(
+    redis_url: str, topic: str, fleet: str, tmp_path: Path
+) -> None:
+    # Longer than it takes the worker to notice that reading is interrupted.
+    environment = {**LIVE, "FLEETOPT_REPLAN__STALE_AFTER_S": "15"}
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        place = Place(broker.bootstrap_servers, redis_url, topic)
+        with worker(place, tmp_path / "log", **environment) as process:
+            send(place, [*traffic(fleet, 10, 50, 500)])
+            planned = published(place, fleet, lambda it: it.status is Status.OK)
+            broker.kill()
+            stale = published(place, fleet, lambda it: it.status is Status.STALE)
+            assert stop(process) == 0
+    assert "reading is interrupted" in (tmp_path / "log").read_text()
+    assert stale.short_replicas == planned.short_replicas
     assert [alert.kind.value for alert in stale.alerts] == ["traffic_unknown"]
 
 
