@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fleetopt.cli.traffic import Traffic
+    from fleetopt.planner.workload import ArrivalStatistics
 
 REASONS: Final[dict[ReasonCode, str]] = {
     ReasonCode.TWO_POOLS_CHEAPER: "Two pools cost less than one.",
@@ -238,14 +239,25 @@ def _assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
     if traffic.arrivals is not None:
         measured = traffic.arrivals
         assumed.append(
-            f"burstiness as measured: index of dispersion {traffic.workload.dispersion:.2f} "
-            f"(1 is Poisson); mean {measured.mean_per_s:.3g}/s, peak {measured.peak_per_s:.3g}/s"
+            f"burstiness as measured: index of dispersion {_dispersion(measured)} (1 is Poisson)"
+            f"; mean {measured.mean_per_s:.3g}/s, peak {measured.peak_per_s:.3g}/s"
         )
     assumed.append(
         f"{percent(request.compressible_share, 0)} of requests without a category may be "
         f"compressed, at {request.compression_penalty_usd:g} USD each"
     )
     return assumed
+
+
+def _dispersion(measured: ArrivalStatistics) -> str:
+    """Return the index at each time scale, shortest first."""
+    scales = measured.dispersion_by_scale
+    if not scales:
+        return f"{measured.dispersion:.2f}"
+    return (
+        f"{' / '.join(f'{one.z:.3g}' for one in scales)} in "
+        f"{' / '.join(f'{one.window_s:g}' for one in scales)} s"
+    )
 
 
 def _left_out(plan: Plan, traffic: Traffic) -> list[str]:

@@ -26,6 +26,10 @@ ASSUMED_OUTPUT_SHARE: Final = 0.2
 MAX_RATE_PER_S: Final = 1e9
 MAX_SPAN_S: Final = 100 * 86_400.0
 
+FINE_CELLS_PER_S: Final = 10
+MAX_FINE_SPAN_S: Final = 10 * 86_400.0
+"""A longer trace is counted by the second, which bounds the memory."""
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -147,6 +151,7 @@ def _workload(
         rate_per_s,
         measured.compressibility,
         arrivals.dispersion,
+        arrivals.dispersion_by_scale,
     )
 
 
@@ -168,10 +173,10 @@ def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatisti
     if not slices:
         # n arrivals span n − 1 gaps; a single arrival tells no rate, a second is the least.
         length_s = max(span_s * len(offset_s) / max(len(offset_s) - 1, 1), 1.0)
-        return ArrivalStatistics.from_counts([len(offset_s)], length_s, _per_second(offset_s))
+        return ArrivalStatistics.from_counts([len(offset_s)], length_s, *_cells(offset_s))
     whole = offset_s[offset_s < slices * slice_s]
     counts = np.bincount((whole // slice_s).astype(np.int64), minlength=slices)
-    return ArrivalStatistics.from_counts(counts, slice_s, _per_second(whole))
+    return ArrivalStatistics.from_counts(counts, slice_s, *_cells(whole))
 
 
 def _time(epoch_s: float) -> str:
@@ -179,5 +184,7 @@ def _time(epoch_s: float) -> str:
     return f"{np.datetime64(int(epoch_s), 's')}Z"
 
 
-def _per_second(offset_s: np.ndarray) -> np.ndarray:
-    return np.bincount(offset_s.astype(np.int64))
+def _cells(offset_s: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return counts per cell, and the length of a cell."""
+    per_s = FINE_CELLS_PER_S if offset_s.max() <= MAX_FINE_SPAN_S else 1
+    return np.bincount((offset_s * per_s).astype(np.int64)), 1.0 / per_s

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fleetopt.pipeline.sketch import Sketch, cell_s
+from fleetopt.pipeline.sketch import Sketch, cell_s, cells_in
 from fleetopt.pipeline.window import FleetMeta, WindowConfig
 from fleetopt.planner.effects import Event, Idle, Observed, Trigger
 from fleetopt.planner.recommendation import Evidence, Lengths
@@ -95,11 +96,9 @@ def _planned(
     if not closed or (arrived and not whole.measured_count):
         return None, None
     indices = sorted(closed)
-    one_second_cells = cell_s(config.slice_s) == 1.0
+    cells = _cells(config, closed)
     arrivals = ArrivalStatistics.from_counts(
-        [closed[index].arrival_count for index in indices],
-        config.slice_s,
-        np.concatenate([closed[index].arrivals for index in indices]) if one_second_cells else None,
+        cells.sum(axis=1), config.slice_s, cells.reshape(-1), cell_s(config.slice_s)
     )
     # What an open slice has counted so far can only grow: a floor for the rate, at once.
     floor_per_s = max(open_counts.values(), default=0) / config.slice_s
@@ -121,5 +120,15 @@ def _planned(
         arrival_rate_per_s=planned_per_s,
         dispersion=arrivals.dispersion,
         sample_count=whole.measured_count,
+        dispersion_by_scale=arrivals.dispersion_by_scale,
     )
     return workload, evidence
+
+
+def _cells(config: WindowConfig, closed: Mapping[int, Sketch]) -> NDArray[np.float64]:
+    """Return arrival counts, a row for each slice from the first; NaN where nobody reported."""
+    first, last = min(closed), max(closed)
+    cells = np.full((last - first + 1, cells_in(config.slice_s)), np.nan)
+    for index, sketch in closed.items():
+        cells[index - first] = sketch.arrivals
+    return cells

@@ -11,9 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from fleetopt.errors import InputError
 from fleetopt.planner.arrivals import ArrivalStatistics
 from fleetopt.planner.bins import BINS, EDGES_TOKENS
+from fleetopt.planner.dispersion import Dispersion, index_at
 from fleetopt.planner.moments import MOMENTS, Compressibility, TokenMoments
 
-__all__ = ["MOMENTS", "ArrivalStatistics", "Compressibility", "TokenMoments", "Workload"]
+__all__ = [
+    "MOMENTS",
+    "ArrivalStatistics",
+    "Compressibility",
+    "Dispersion",
+    "TokenMoments",
+    "Workload",
+]
 
 
 @dataclass(frozen=True)
@@ -30,12 +38,15 @@ class Workload:
         Index of dispersion of counts at about the service time, ≥ 1 (1 is Poisson).
     sample_count : int
         Requests that the moments were measured on; 0 for a given distribution.
+    dispersion_by_scale : tuple of Dispersion
+        The same index at several window lengths, shortest first; empty where it is not measured.
     """
 
     moments: TokenMoments
     arrival_rate_per_s: float
     dispersion: float = 1.0
     sample_count: int = 0
+    dispersion_by_scale: tuple[Dispersion, ...] = ()
 
     def __post_init__(self) -> None:
         rate = self.arrival_rate_per_s
@@ -46,6 +57,11 @@ class Workload:
         if self.sample_count < 0:
             raise InputError(f"sample_count is {self.sample_count}; expected ≥ 0")
 
+    def dispersion_at(self, window_s: float) -> float:
+        """Index of dispersion of counts at a time scale; `dispersion` where none is measured."""
+        index = index_at(self.dispersion_by_scale, window_s)
+        return self.dispersion if index is None else index
+
     @classmethod
     def from_requests(
         cls,
@@ -54,10 +70,12 @@ class Workload:
         arrival_rate_per_s: float,
         compressibility: ArrayLike | None = None,
         dispersion: float = 1.0,
+        dispersion_by_scale: tuple[Dispersion, ...] = (),
     ) -> Self:
         """Workload with the lengths of the given requests at a given rate."""
         moments = TokenMoments.from_requests(prompt_tokens, completion_tokens, compressibility)
-        return cls(moments, arrival_rate_per_s, dispersion, int(moments.count))
+        count = int(moments.count)
+        return cls(moments, arrival_rate_per_s, dispersion, count, dispersion_by_scale)
 
     @classmethod
     def from_cdf(

@@ -103,6 +103,17 @@ def test_a_slice_nobody_reported_is_unknown_and_a_promised_one_is_idle() -> None
     assert idle.evidence.mean_arrival_rate_per_s == pytest.approx(9 / 50)
 
 
+def test_the_step_over_an_unknown_slice_is_no_burst() -> None:
+    low, high = np.arange(0.0, 30.0), np.arange(40.0, 70.0, 0.1)
+    config = WindowConfig(slice_s=10, slices=20, allowed_lateness_s=25.0)
+    window = FleetWindow(config)
+    window.update(columns([*low, *high, 100.0]))
+    found = view(config, [(window.meta, window.slices)])
+    assert found.workload is not None
+    assert found.workload.dispersion == 1.0
+    assert [one.window_s for one in found.workload.dispersion_by_scale] == [1.0, 10.0]
+
+
 def test_open_slices_only_raise_the_planned_rate() -> None:
     calm = [columns([0.0, 1.0])]
     without = seen(part(*calm, until_s=10.0))
