@@ -21,6 +21,7 @@ FRONT_DOORS = {
         "Baseline",
         "BaselineName",
         "Binding",
+        "CostUnit",
         "Infeasible",
         "InfeasibleReason",
         "Plan",

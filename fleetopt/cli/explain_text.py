@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fleetopt.cli.output import console, percent, seconds, table, tokens, usd
+from fleetopt.cli.output import console, cost, percent, seconds, table, tokens
 from fleetopt.cli.plan_text import BINDINGS, bullets
 from fleetopt.planner.explain import FLAT_WITHIN, BoundaryCost, Explanation, Neighbour, Premise
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from fleetopt.planner.cost import CostUnit
     from fleetopt.planner.plan import Plan, PlanRequest
     from fleetopt.planner.workload import Workload
 
 BOUNDARIES_SHOWN: Final = 12
 BAR_WIDTH: Final = 24
+SAME_RATIO: Final = 1e-4
+"""Savings below this share are rounding."""
 PREMISES: Final[dict[Premise, str]] = {
     Premise.ARRIVAL_RATE: "requests/s",
     Premise.COMPRESSIBLE_SHARE: "compressible share",
@@ -64,21 +67,21 @@ def _sizing(why: Explanation, request: PlanRequest) -> list[str]:
 
 def _curve(why: Explanation, plan: Plan) -> Table:
     """Return the lowest cost at some boundaries, with bars to scale."""
-    shown = table("split at", "gamma", "short", "long", "USD/h", "more", "")
+    shown = table("split at", "gamma", "short", "long", why.unit.per_h, "more", "")
     shown.columns[0].justify = "right"
     shown.columns[-1].justify = "left"
-    lowest = why.cheapest.cost_usd_per_h
-    highest = max(point.cost_usd_per_h for point in why.curve)
+    lowest = why.cheapest.cost_per_h
+    highest = max(point.cost_per_h for point in why.curve)
     for point in _thinned(why.curve, plan.boundary_tokens):
         is_one_pool = point.long_replicas == 0
-        bar = "█" * max(round(BAR_WIDTH * point.cost_usd_per_h / highest), 1)
+        bar = "█" * max(round(BAR_WIDTH * point.cost_per_h / highest), 1)
         shown.add_row(
             "one pool" if is_one_pool else tokens(point.boundary_tokens),
             f"{point.gamma:.2f}",
             "" if is_one_pool else tokens(point.short_replicas),
             tokens(point.short_replicas if is_one_pool else point.long_replicas),
-            usd(point.cost_usd_per_h),
-            percent(point.cost_usd_per_h / lowest - 1.0),
+            cost(point.cost_per_h, why.unit),
+            percent(point.cost_per_h / lowest - 1.0),
             bar + (" ◄" if point.boundary_tokens == plan.boundary_tokens else ""),
         )
     return shown
@@ -88,7 +91,7 @@ def _thinned(curve: Sequence[BoundaryCost], chosen_tokens: int) -> list[Boundary
     """Return a dozen points: the plan's, the cheapest, the last, and others evenly between."""
     first, last = 0, len(curve) - 1
     must = {at for at, one in enumerate(curve) if one.boundary_tokens == chosen_tokens}
-    must |= {min(range(len(curve)), key=lambda at: curve[at].cost_usd_per_h), last}
+    must |= {min(range(len(curve)), key=lambda at: curve[at].cost_per_h), last}
     spare = max(BOUNDARIES_SHOWN - len(must), 1)
     even = {first + round((last - first) * step / spare) for step in range(spare)}
     return [curve[at] for at in sorted(must | even)]
@@ -96,13 +99,14 @@ def _thinned(curve: Sequence[BoundaryCost], chosen_tokens: int) -> list[Boundary
 
 def _boundary(why: Explanation, plan: Plan) -> list[str]:
     lines = [_shape(why, plan)]
-    saved = plan.cost_usd_per_h - why.cheapest.cost_usd_per_h
-    if saved > 0.005:
+    saved = plan.minimised_per_h - why.cheapest.cost_per_h
+    if saved > SAME_RATIO * plan.minimised_per_h:
         lines.append(
-            f"at {tokens(why.cheapest.boundary_tokens)} instead it would cost {usd(saved)} less"
+            f"at {tokens(why.cheapest.boundary_tokens)} instead it would cost "
+            f"{cost(saved, why.unit)} {why.unit.per_h} less"
         )
     lines += [
-        _step(side, neighbour, gpus)
+        _step(side, neighbour, gpus, why.unit)
         for side, neighbour, gpus in (
             ("lower", why.lower, plan.marginal_gpus_below),
             ("higher", why.higher, plan.marginal_gpus_above),
@@ -130,11 +134,12 @@ def _shape(why: Explanation, plan: Plan) -> str:
     return f"sharp: only from {low} to {high} does it cost {within}"
 
 
-def _step(side: str, neighbour: Neighbour, gpus: float | None) -> str:
-    per_thousand = neighbour.change_usd_per_h_per_token * 1_000
+def _step(side: str, neighbour: Neighbour, gpus: float | None, unit: CostUnit) -> str:
+    per_thousand = neighbour.change_per_h_per_token * 1_000
     line = (
         f"one edge {side}, {tokens(neighbour.boundary_tokens)}: "
-        f"{neighbour.change_usd_per_h:+,.2f} USD/h ({per_thousand:+,.2f} per 1,000 tokens)"
+        f"{cost(neighbour.change_per_h, unit, '+')} {unit.per_h} "
+        f"({cost(per_thousand, unit, '+')} per 1,000 tokens)"
     )
     if gpus is not None:
         line += f"; with this gamma and before rounding {gpus:+,.2f} GPUs"
@@ -148,15 +153,15 @@ def _sensitivities(why: Explanation, plan: Plan, workload: Workload, request: Pl
         Premise.COMPRESSIBLE_SHARE: request.compressible_share,
         Premise.SLO_BASE: request.slo_ttft_p99.base_s,
     }
-    shown = table("if", "were", "instead of", "USD/h", "change")
+    shown = table("if", "were", "instead of", why.unit.per_h, "change")
     for one in why.sensitivities:
-        change = one.change_usd_per_h
+        change = one.change_per_h
         shown.add_row(
             PREMISES[one.premise],
             _value(one.premise, one.value),
             _value(one.premise, now[one.premise]),
-            "infeasible" if one.cost_usd_per_h is None else usd(one.cost_usd_per_h),
-            "–" if change is None else _signed_percent(change / plan.cost_usd_per_h),
+            "infeasible" if one.cost_per_h is None else cost(one.cost_per_h, why.unit),
+            "–" if change is None else _signed_percent(change / plan.minimised_per_h),
         )
     return shown
 
@@ -175,7 +180,7 @@ def _signed_percent(ratio: float) -> str:
 
 
 def _ten_ms(why: Explanation) -> str:
-    worth = why.ten_ms_of_slo_usd_per_h
+    worth = why.ten_ms_of_slo_per_h
     if worth is None:
         return "no other base of the target has a fleet"
-    return f"10 ms more would save {usd(worth)} USD/h, on average around it"
+    return f"10 ms more would save {cost(worth, why.unit)} {why.unit.per_h}, on average around it"

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from fleetopt.planner.cost import CostUnit
+
 PLAIN_WIDTH: Final = 120
 """Columns where the output is no terminal, so that tables do not depend on who runs them."""
 
@@ -83,6 +85,23 @@ def _no_color() -> bool:
 def usd(value: float) -> str:
     """Show dollars."""
     return f"{value:,.2f}"
+
+
+def cost(value: float, unit: CostUnit, sign: str = "") -> str:
+    """Show a cost without its unit; fleets' carbon may be grams, so it gets three digits."""
+    from fleetopt.planner.cost import CostUnit
+
+    if unit is CostUnit.USD or abs(value) >= 100.0:
+        return f"{value:{sign},.2f}"
+    return f"{value:{sign}.3g}"
+
+
+def power(watts: float | None, *, is_upper_bound: bool = False) -> str:
+    """Show a power; None is unknown, not zero."""
+    if watts is None:
+        return "unknown"
+    shown = f"{watts / 1e3:,.2f} kW" if watts >= 1e3 else f"{watts:.0f} W"
+    return f"≤ {shown}" if is_upper_bound else shown
 
 
 def percent(share: float | None, digits: int = 1) -> str:

@@ -4,6 +4,7 @@ Owns the texts and which alerts fire after a step; sending them is somebody else
 """
 
 from fleetopt.planner.choice import Choice, ReplanConfig
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.drift import is_another_window, pool_loads
 from fleetopt.planner.effects import Details, RaiseAlert, ResolveAlert
 from fleetopt.planner.recommendation import (
@@ -122,16 +123,18 @@ def move_alert(
         details = (*details, *_lengths_details("before", last.boundary_lengths))
     if choice.pinned is None or choice.regret_ratio is None:
         return RaiseAlert(AlertKind.BOUNDARY_DRIFT, text, details)
-    stay, go = choice.pinned.cost_usd_per_h, choice.optimal.cost_usd_per_h
+    stay, go = choice.pinned.cost_per_h, choice.optimal.minimised_per_h
+    unit = config.request.minimise
+    name = "usd" if unit is CostUnit.USD else "carbon_kg"
     return RaiseAlert(
         AlertKind.BOUNDARY_DRIFT,
-        f"{text}; for this traffic {go:.2f} USD/h instead of {stay:.2f} "
-        f"({stay - go:.2f} USD/h saved)",
+        f"{text}; for this traffic {go:.2f} {unit.per_h} instead of {stay:.2f} "
+        f"({stay - go:.2f} {unit.per_h} saved)",
         (
             *details,
             ("regret_ratio", choice.regret_ratio),
-            ("stay_cost_usd_per_h", stay),
-            ("saving_usd_per_h", stay - go),
+            (f"stay_cost_{name}_per_h", stay),
+            (f"saving_{name}_per_h", stay - go),
         ),
     )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
+from fleetopt.planner.cost import gpu_cost
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.outcome import Baseline, BaselineName
 from fleetopt.planner.pool import least_replicas, size, violation_share
@@ -20,25 +21,32 @@ def baselines(grid: Grid, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
     bound = lower_bounds(grid)
     uncompressed = cheapest(grid, rows, bound)
     retrofitted = _retrofit(grid, bound, uncompressed) if uncompressed else None
-    found = (
-        (BaselineName.ONE_POOL_RESERVED, _one_pool(grid, Admission.RESERVED)),
-        (BaselineName.ONE_POOL_STATISTICAL, _one_pool(grid, Admission.STATISTICAL)),
-        (BaselineName.TWO_POOLS_NO_COMPRESSION, uncompressed),
-        (BaselineName.COMPRESSION_RETROFITTED, retrofitted),
-        (BaselineName.CO_DESIGNED, chosen),
+    reserved, statistical = (
+        _under(grid, one) for one in (Admission.RESERVED, Admission.STATISTICAL)
     )
-    cost = chosen.cost_usd_per_h
-    return tuple(_baseline(name, grid, fleet, cost) for name, fleet in found)
+    found = (
+        (BaselineName.ONE_POOL_RESERVED, reserved, _one_pool(reserved)),
+        (BaselineName.ONE_POOL_STATISTICAL, statistical, _one_pool(statistical)),
+        (BaselineName.TWO_POOLS_NO_COMPRESSION, grid, uncompressed),
+        (BaselineName.COMPRESSION_RETROFITTED, grid, retrofitted),
+        (BaselineName.CO_DESIGNED, grid, chosen),
+    )
+    cost = chosen.cost_per_h
+    return tuple(_baseline(name, on, fleet, cost) for name, on, fleet in found)
 
 
-def _one_pool(grid: Grid, admission: Admission) -> Fleet | None:
-    """The single pool under either admission; the grid's sums don't depend on it."""
-    on = replace(grid, request=replace(grid.request, admission=admission))
-    pools = on.long_pools(np.array([ONE_POOL], dtype=np.intp))
-    count = float(size(pools, on.request, on.dispersion)[0])
+def _under(grid: Grid, admission: Admission) -> Grid:
+    """The grid under either admission; its sums don't depend on it."""
+    return replace(grid, request=replace(grid.request, admission=admission))
+
+
+def _one_pool(grid: Grid) -> Fleet | None:
+    pools = grid.long_pools(np.array([ONE_POOL], dtype=np.intp))
+    count = float(size(pools, grid.request, grid.dispersion)[0])
     if not np.isfinite(count):
         return None
-    return Fleet(ONE_POOL, 0, int(count), count * pools.engine.price_usd_per_replica_h)
+    cost = grid.request.long_rate.of(count, float(pools.load[0]))
+    return Fleet(ONE_POOL, 0, int(count), cost)
 
 
 def _retrofit(grid: Grid, bound: Bounds, fleet: Fleet) -> Fleet:
@@ -59,19 +67,23 @@ def _retrofit(grid: Grid, bound: Bounds, fleet: Fleet) -> Fleet:
     holds[0] = True
     cells, count = cells[holds], count[holds]
     at_most = np.full(cells.size, float(fleet.long_replicas))
-    long = size(grid.long_pools(cells), request, grid.dispersion, at_most)
+    longs = grid.long_pools(cells)
+    long = size(longs, request, grid.dispersion, at_most)
     long[0] = fleet.long_replicas
+    short_rate, long_rate = request.short_rate, request.long_rate
     cost = (
-        count * request.short_profile.price_usd_per_replica_h
-        + long * request.long_profile.price_usd_per_replica_h
-        + bound.compression_usd[cells]
+        count * short_rate.per_replica
+        + shorts.load[holds] * short_rate.per_load
+        + long * long_rate.per_replica
+        + longs.load * long_rate.per_load
+        + bound.compression[cells]
     )
     best = int(cost.argmin())
     return Fleet(int(cells[best]), fleet.short_replicas, int(long[best]), float(cost[best]))
 
 
 def _baseline(
-    name: BaselineName, grid: Grid, fleet: Fleet | None, plan_cost_usd_per_h: float
+    name: BaselineName, grid: Grid, fleet: Fleet | None, plan_cost_per_h: float
 ) -> Baseline:
     request = grid.request
     context = request.long_context_tokens
@@ -82,8 +94,27 @@ def _baseline(
         fleet.short_replicas * request.short_profile.gpus_per_replica
         + fleet.long_replicas * request.long_profile.gpus_per_replica
     )
-    saving = 1.0 - plan_cost_usd_per_h / fleet.cost_usd_per_h
-    return Baseline(name, boundary, gamma, short, long, gpus, fleet.cost_usd_per_h, saving)
+    saving = 1.0 - plan_cost_per_h / fleet.cost_per_h
+    cell = np.array([fleet.cell], dtype=np.intp)
+    paid = gpu_cost(request.long_profile, fleet.long_replicas, float(grid.long_sums(cell).load[0]))
+    if fleet.cell != ONE_POOL:
+        paid += gpu_cost(
+            request.short_profile, fleet.short_replicas, float(grid.short_sums(cell).load[0])
+        )
+    usd_per_h = paid.usd_per_h + request.compression_usd_per_h(float(grid.moved[0, fleet.cell]))
+    return Baseline(
+        name,
+        boundary,
+        gamma,
+        short,
+        long,
+        gpus,
+        usd_per_h,
+        saving,
+        minimised_per_h=fleet.cost_per_h,
+        power_w=paid.power_w,
+        carbon_kg_per_h=paid.carbon_kg_per_h,
+    )
 
 
 def shape(grid: Grid, fleet: Fleet) -> tuple[int, float, int, int]:

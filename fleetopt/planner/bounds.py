@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.planner.band import compressed
+from fleetopt.planner.cost import SECONDS_PER_HOUR
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.grid import ONE_POOL, Grid, boundaries_of
 from fleetopt.planner.moments import MOMENTS
@@ -22,31 +23,33 @@ from fleetopt.planner.service import CONTEXT, ITERATIONS, moment_rows, running_s
 
 Array = NDArray[np.float64]
 
-_SECONDS_PER_HOUR: Final = 3600.0
 _BASIS: Final = np.eye(MOMENTS)[:, [0, 2, 5], None]
 """n, Σo and Σo²: all that a compressed request's work depends on besides B."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower bounds on the hourly cost of every cell and its parts; each of shape (cells,)."""
+    """Lower bounds on the hourly cost of every cell, in the unit minimised; of shape (cells,)."""
 
-    short_usd: Array
-    long_usd: Array
-    compression_usd: Array
-    total_usd: Array  # infinite where a step of γ compresses nothing more than the one before
+    short: Array
+    long: Array
+    compression: Array
+    total: Array  # infinite where a step of γ compresses nothing more than the one before
 
 
 def lower_bounds(grid: Grid) -> Bounds:
     """Cost of every cell if the least possible load and the configured minimum sized its pools."""
     request = grid.request
     short_load, long_load = _short_load(grid), _long_load(grid)
-    short_price = request.short_profile.price_usd_per_replica_h
-    long_price = request.long_profile.price_usd_per_replica_h
-    short = least_replicas(short_load, request) * short_price
+    short_rate, long_rate = request.short_rate, request.long_rate
+    short = least_replicas(short_load, request) * short_rate.per_replica
+    long = least_replicas(long_load, request) * long_rate.per_replica
+    if short_rate.per_load:
+        short += short_load * short_rate.per_load
+    if long_rate.per_load:
+        long += long_load * long_rate.per_load
     short[ONE_POOL] = 0.0
-    long = least_replicas(long_load, request) * long_price
-    compression = grid.moved[0] * (request.compression_penalty_usd * _SECONDS_PER_HOUR)
+    compression = grid.moved[0] * (request.compression_penalty * SECONDS_PER_HOUR)
     total = short + long + compression
     total.reshape(grid.steps, grid.rows)[1:][grid.movable <= 0.0] = np.inf
     return Bounds(short, long, compression, total)

@@ -144,7 +144,7 @@ def choose(
             PublishReason.PINNED_BOUNDARY_INFEASIBLE,
             blocked=why.message if isinstance(why, Infeasible) else None,
         )
-    regret = regret_ratio(pinned.cost_usd_per_h, optimal.cost_usd_per_h)
+    regret = regret_ratio(pinned.cost_per_h, optimal.minimised_per_h)
     lasting = min(regret, _regret_at_higher_load(before, regret, workload, config))
     drift = observe_regret(config.drift, last.drift, lasting, evidence)
     if is_confirmed(config.drift, drift):
@@ -215,7 +215,7 @@ def _regret_at_higher_load(
     optimal = best(higher, config.request, None)
     if pinned is None or optimal is None:
         return regret
-    return regret_ratio(pinned.cost_usd_per_h, optimal.cost_usd_per_h)
+    return regret_ratio(pinned.cost_per_h, optimal.cost_per_h)
 
 
 def _stay(
@@ -258,9 +258,9 @@ def _gamma(
     kept_higher = needed_at(higher, request, boundary, before.gamma)
     if kept_now is None:
         return pinned.gamma, best_now, best_higher
-    gains = [kept_now.cost_usd_per_h / best_now.cost_usd_per_h - 1.0]
+    gains = [kept_now.cost_per_h / best_now.cost_per_h - 1.0]
     if kept_higher and best_higher:
-        gains.append(kept_higher.cost_usd_per_h / best_higher.cost_usd_per_h - 1.0)
+        gains.append(kept_higher.cost_per_h / best_higher.cost_per_h - 1.0)
     if min(gains) > config.drift.max_regret:
         return pinned.gamma, best_now, best_higher
     return before.gamma, kept_now, kept_higher

@@ -61,14 +61,14 @@ class DriftRule:
                 raise ConfigError(f"drift {name} is {getattr(self, name)}; expected ≥ 1")
 
 
-def regret_ratio(pinned_usd_per_h: float, optimal_usd_per_h: float) -> float:
+def regret_ratio(pinned_per_h: float, optimal_per_h: float) -> float:
     """Share that the best plan at the pinned boundary costs above the best plan of all.
 
     Parameters
     ----------
-    pinned_usd_per_h : float
+    pinned_per_h : float
         Cost of the best γ and counts at the pinned boundary, ≥ 0.
-    optimal_usd_per_h : float
+    optimal_per_h : float
         Cost of the best boundary, γ and counts, > 0.
 
     Returns
@@ -86,11 +86,11 @@ def regret_ratio(pinned_usd_per_h: float, optimal_usd_per_h: float) -> float:
     >>> round(regret_ratio(103.0, 100.0), 6)
     0.03
     """
-    if not (math.isfinite(pinned_usd_per_h) and pinned_usd_per_h >= 0.0):
-        raise InputError(f"pinned cost is {pinned_usd_per_h} USD/h; expected a finite number ≥ 0")
-    if not (math.isfinite(optimal_usd_per_h) and optimal_usd_per_h > 0.0):
-        raise InputError(f"optimal cost is {optimal_usd_per_h} USD/h; expected a finite number > 0")
-    return max(0.0, pinned_usd_per_h / optimal_usd_per_h - 1.0)
+    if not (math.isfinite(pinned_per_h) and pinned_per_h >= 0.0):
+        raise InputError(f"pinned cost is {pinned_per_h}/h; expected a finite number ≥ 0")
+    if not (math.isfinite(optimal_per_h) and optimal_per_h > 0.0):
+        raise InputError(f"optimal cost is {optimal_per_h}/h; expected a finite number > 0")
+    return max(0.0, pinned_per_h / optimal_per_h - 1.0)
 
 
 def observe_regret(rule: DriftRule, before: Drift, regret: float, evidence: Evidence) -> Drift:

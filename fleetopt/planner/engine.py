@@ -7,6 +7,7 @@ from typing import Final
 from fleetopt.errors import ConfigError
 
 _POSITIVE: Final = ("base_iteration_s", "price_usd_per_gpu_h")
+_POSITIVE_IF_KNOWN: Final = ("idle_power_w", "max_power_w", "carbon_g_per_kwh")
 _NOT_NEGATIVE: Final = (
     "per_sequence_s",
     "per_context_token_s",
@@ -28,6 +29,9 @@ class EngineProfile:
     An iteration with k sequences of contexts L_1…L_k and m prefill tokens takes
     W + h·k + κ·ΣL + p·m + c·Σ(tokens before them).
 
+    The power of a GPU rises linearly with load. Where only `max_power_w` is known, the GPU is
+    taken to draw it always. None is unknown.
+
     Raises
     ------
     ConfigError
@@ -48,6 +52,9 @@ class EngineProfile:
     price_usd_per_gpu_h: float
     kv_block_tokens: int = 16
     source: str = ""
+    idle_power_w: float | None = None  # of a GPU with the model loaded and nothing to serve
+    max_power_w: float | None = None  # of a GPU at full load
+    carbon_g_per_kwh: float | None = None  # of the grid that feeds it, CO2 equivalents
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -56,6 +63,20 @@ class EngineProfile:
             value = getattr(self, field)
             if not (math.isfinite(value) and value > 0.0):
                 raise ConfigError(f"{self.name}.{field} is {value}; expected a finite number > 0")
+        for field in _POSITIVE_IF_KNOWN:
+            value = getattr(self, field)
+            if value is not None and not (math.isfinite(value) and value > 0.0):
+                raise ConfigError(f"{self.name}.{field} is {value}; expected a finite number > 0")
+        if self.idle_power_w is not None:
+            if self.max_power_w is None:
+                raise ConfigError(
+                    f"{self.name}.max_power_w is unknown; expected it beside idle_power_w"
+                )
+            if self.idle_power_w > self.max_power_w:
+                raise ConfigError(
+                    f"{self.name}.idle_power_w is {self.idle_power_w}; expected at most "
+                    f"max_power_w={self.max_power_w}"
+                )
         for field in _NOT_NEGATIVE:
             value = getattr(self, field)
             if not (math.isfinite(value) and value >= 0.0):
@@ -69,6 +90,21 @@ class EngineProfile:
     def price_usd_per_replica_h(self) -> float:
         """What one replica costs in an hour."""
         return self.gpus_per_replica * self.price_usd_per_gpu_h
+
+    def power_w(self, replicas: float, load: float) -> float | None:
+        """Power of the GPUs of a pool; None where it is unknown.
+
+        Parameters
+        ----------
+        replicas : float
+            All of the pool's, whether up or not.
+        load : float
+            In fully used replicas.
+        """
+        if self.max_power_w is None:
+            return None
+        idle_w = self.max_power_w if self.idle_power_w is None else self.idle_power_w
+        return self.gpus_per_replica * (replicas * idle_w + load * (self.max_power_w - idle_w))
 
     @property
     def prefill_is_free(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fleetopt.planner.baselines import shape
 from fleetopt.planner.bounds import lower_bounds
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.fixed import best
 from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
 from fleetopt.planner.outcome import Binding, Plan, PoolPlan
@@ -49,7 +50,7 @@ class BoundaryCost:
     gamma: float
     short_replicas: int
     long_replicas: int
-    cost_usd_per_h: float
+    cost_per_h: float
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Neighbour:
     """What the next boundary on one side would change, in whole replicas and with its best γ."""
 
     boundary_tokens: int
-    change_usd_per_h: float
-    change_usd_per_h_per_token: float  # of distance; the same sign
+    change_per_h: float
+    change_per_h_per_token: float  # of distance; the same sign
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class Sensitivity:
 
     premise: Premise
     value: float
-    cost_usd_per_h: float | None
-    change_usd_per_h: float | None
+    cost_per_h: float | None
+    change_per_h: float | None
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,10 @@ class Explanation:
     """A plan's premises and alternatives.
 
     `curve` has every boundary at which some fleet meets the target, in order, whether or not
-    the boundary was pinned; the last is one pool, if that does.
+    the boundary was pinned; the last is one pool, if that does. Costs are in `unit` per hour.
     """
 
+    unit: CostUnit
     pools: tuple[PoolSizing, ...]
     curve: tuple[BoundaryCost, ...]
     infeasible_boundaries_tokens: tuple[int, ...]
@@ -98,7 +100,7 @@ class Explanation:
     lower: Neighbour | None
     higher: Neighbour | None
     sensitivities: tuple[Sensitivity, ...]
-    ten_ms_of_slo_usd_per_h: float | None  # mean over ±10 % of the base: replicas are whole
+    ten_ms_of_slo_per_h: float | None  # mean over ±10 % of the base: replicas are whole
 
     @property
     def is_flat(self) -> bool:
@@ -108,7 +110,7 @@ class Explanation:
     @property
     def cheapest(self) -> BoundaryCost:
         """The lowest point of the curve, the first of equals."""
-        return min(self.curve, key=lambda point: point.cost_usd_per_h)
+        return min(self.curve, key=lambda point: point.cost_per_h)
 
 
 def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanation:
@@ -126,7 +128,7 @@ def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanati
     Returns
     -------
     Explanation
-        Costs in USD/h, compression included.
+        Costs in the unit that is minimised, compression included.
 
     Notes
     -----
@@ -134,9 +136,10 @@ def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanati
     """
     points, infeasible = _curve(build(workload, request))
     low, high = _flat(points, chosen)
-    sensitivities = tuple(_sensitivities(workload, request, chosen.cost_usd_per_h))
+    sensitivities = tuple(_sensitivities(workload, request, chosen.minimised_per_h))
     pools = (chosen.short,) if chosen.long is None else (chosen.short, chosen.long)
     return Explanation(
+        unit=request.minimise,
         pools=tuple(_sizing(pool, request) for pool in pools),
         curve=points,
         infeasible_boundaries_tokens=infeasible,
@@ -145,7 +148,7 @@ def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanati
         lower=_neighbour(points, infeasible, chosen, -1),
         higher=_neighbour(points, infeasible, chosen, 1),
         sensitivities=sensitivities,
-        ten_ms_of_slo_usd_per_h=_ten_ms(request, chosen.cost_usd_per_h, sensitivities),
+        ten_ms_of_slo_per_h=_ten_ms(request, chosen.minimised_per_h, sensitivities),
     )
 
 
@@ -158,7 +161,7 @@ def _curve(grid: Grid) -> tuple[tuple[BoundaryCost, ...], tuple[int, ...]]:
         if fleet is None:
             infeasible.append(boundary)
         else:
-            points.append(BoundaryCost(*shape(grid, fleet), fleet.cost_usd_per_h))
+            points.append(BoundaryCost(*shape(grid, fleet), fleet.cost_per_h))
     return tuple(points), tuple(infeasible)
 
 
@@ -174,12 +177,12 @@ def _cells_by_boundary(grid: Grid) -> Iterator[tuple[int, Index]]:
 
 def _flat(points: tuple[BoundaryCost, ...], chosen: Plan) -> tuple[int, int]:
     """The boundaries around the cheapest (the plan's, among equals) that cost about as much."""
-    lowest = min(point.cost_usd_per_h for point in points)
-    equal = [at for at, point in enumerate(points) if _close(point.cost_usd_per_h, lowest)]
+    lowest = min(point.cost_per_h for point in points)
+    equal = [at for at, point in enumerate(points) if _close(point.cost_per_h, lowest)]
     here = min(equal, key=lambda at: points[at].boundary_tokens != chosen.boundary_tokens)
 
     def near(point: BoundaryCost) -> bool:
-        return point.cost_usd_per_h <= lowest * (1.0 + FLAT_WITHIN)
+        return point.cost_per_h <= lowest * (1.0 + FLAT_WITHIN)
 
     below = list(takewhile(near, reversed(points[: here + 1])))
     above = list(takewhile(near, points[here:]))
@@ -195,7 +198,7 @@ def _neighbour(
 ) -> Neighbour | None:
     """The next boundary below (-1) or above (1); None where there is none or no fleet for it."""
     costs: dict[int, float | None] = dict.fromkeys(infeasible)
-    costs |= {point.boundary_tokens: point.cost_usd_per_h for point in points}
+    costs |= {point.boundary_tokens: point.cost_per_h for point in points}
     beyond = [tokens for tokens in costs if (tokens - chosen.boundary_tokens) * side > 0]
     if not beyond:
         return None
@@ -203,7 +206,7 @@ def _neighbour(
     cost = costs[tokens]
     if cost is None:
         return None
-    change = cost - chosen.cost_usd_per_h
+    change = cost - chosen.minimised_per_h
     return Neighbour(tokens, change, change / abs(tokens - chosen.boundary_tokens))
 
 
@@ -224,8 +227,8 @@ def _sensitivities(workload: Workload, request: PlanRequest, cost: float) -> Ite
         if found is None:
             yield Sensitivity(premise, value, None, None)
         else:
-            change = found.cost_usd_per_h - cost
-            yield Sensitivity(premise, value, found.cost_usd_per_h, change)
+            change = found.cost_per_h - cost
+            yield Sensitivity(premise, value, found.cost_per_h, change)
 
 
 def _variations(
@@ -258,8 +261,8 @@ def _ten_ms(
     """Mean saving per 10 ms of base, between the lowest and the highest that some fleet meets."""
     costs = {request.slo_ttft_p99.base_s: cost}
     for one in sensitivities:
-        if one.premise is Premise.SLO_BASE and one.cost_usd_per_h is not None:
-            costs[one.value] = one.cost_usd_per_h
+        if one.premise is Premise.SLO_BASE and one.cost_per_h is not None:
+            costs[one.value] = one.cost_per_h
     low, high = min(costs), max(costs)
     if high == low:
         return None

@@ -5,35 +5,30 @@ The planner chooses γ afresh every time; whoever wants to stay asks here what s
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
-from fleetopt.planner.band import compressed
 from fleetopt.planner.baselines import shape
-from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS
+from fleetopt.planner.bins import BINS_PER_OCTAVE
+from fleetopt.planner.figures import fleet_plan
 from fleetopt.planner.grid import ONE_POOL, Grid, build
 from fleetopt.planner.infeasible import unplannable
-from fleetopt.planner.outcome import Binding
+from fleetopt.planner.outcome import Binding, Plan
 from fleetopt.planner.outcome import ReasonCode as PlanReason
-from fleetopt.planner.pool import Pools
 from fleetopt.planner.recommendation import PlanRecord, PoolRecord
-from fleetopt.planner.record import pool_record
-from fleetopt.planner.report import marginal_gpus, pool_plan
+from fleetopt.planner.record import plan_record
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cheapest
 from fleetopt.planner.workload import Workload
 
-_SECONDS_PER_HOUR: Final = 3600.0
-
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Fewest replicas of each pool, and their cost with that of compression."""
+    """Fewest replicas of each pool, and their cost with that of compression, in its unit."""
 
     short_replicas: int
     long_replicas: int
-    cost_usd_per_h: float
+    cost_per_h: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +40,9 @@ class Best:
     needed: Needed
 
     @property
-    def cost_usd_per_h(self) -> float:
-        """GPUs and compression."""
-        return self.needed.cost_usd_per_h
+    def cost_per_h(self) -> float:
+        """GPUs and compression, in the unit that is minimised."""
+        return self.needed.cost_per_h
 
 
 def best(workload: Workload, request: PlanRequest, boundary_tokens: int | None) -> Best | None:
@@ -69,7 +64,7 @@ def best(workload: Workload, request: PlanRequest, boundary_tokens: int | None) 
     if fleet is None:
         return None
     boundary, gamma, short_replicas, long_replicas = shape(grid, fleet)
-    needed = Needed(short_replicas, long_replicas, fleet.cost_usd_per_h)
+    needed = Needed(short_replicas, long_replicas, fleet.cost_per_h)
     return Best(boundary, gamma, needed)
 
 
@@ -94,8 +89,8 @@ def needed_at(
     if fleet is None:
         return None
     if cell == ONE_POOL:
-        return Needed(fleet.long_replicas, 0, fleet.cost_usd_per_h)
-    return Needed(fleet.short_replicas, fleet.long_replicas, fleet.cost_usd_per_h)
+        return Needed(fleet.long_replicas, 0, fleet.cost_per_h)
+    return Needed(fleet.short_replicas, fleet.long_replicas, fleet.cost_per_h)
 
 
 def record_at(
@@ -108,40 +103,25 @@ def record_at(
 ) -> PlanRecord:
     """Figures of both pools at exactly these replicas (short, long)."""
     grid, cell = _cell(workload, request, boundary_tokens, gamma)
-    cells = np.array([cell], dtype=np.intp)
-    context, longs = request.long_context_tokens, grid.long_pools(cells)
-    if cell == ONE_POOL:
-        short = _pool("short", longs, context, needed.short_replicas, replicas[0], grid)
-        long = None
-    else:
-        shorts = grid.short_pools(cells)
-        short = _pool("short", shorts, boundary_tokens, needed.short_replicas, replicas[0], grid)
-        long = _pool("long", longs, context, needed.long_replicas, replicas[1], grid)
+    here = plan_record(_figures(grid, cell, replicas))
+    asked = here
+    if replicas != (needed.short_replicas, needed.long_replicas):
+        counts = (needed.short_replicas, needed.long_replicas)
+        asked = plan_record(_figures(grid, cell, counts))
+    short = _needed(here.short, asked.short)
+    long = None if here.long is None or asked.long is None else _needed(here.long, asked.long)
     pools = [short] if long is None else [short, long]
-    moved, before = grid.moved[:, cell], float(grid.moments[1].sum() + grid.moments[2].sum())
-    arrived = compressed(moved, np.asarray(float(boundary_tokens)))
-    gpu_cost = sum(pool.cost_usd_per_h for pool in pools)
-    compression = float(moved[0]) * request.compression_penalty_usd * _SECONDS_PER_HOUR
-    below, above = marginal_gpus(grid, cell)
-    step, row = divmod(cell, grid.rows)
-    return PlanRecord(
-        boundary_tokens=boundary_tokens,
-        gamma=float(2.0 ** (step / BINS_PER_OCTAVE)),
-        compress_up_to_tokens=min(int(EDGES_TOKENS[row - 1 + step]), context) if row else context,
-        short=short,
-        long=long,
-        gpus=sum(pool.gpus for pool in pools),
-        gpu_cost_usd_per_h=gpu_cost,
-        compression_usd_per_h=compression,
-        cost_usd_per_h=gpu_cost + compression,
-        compressed_share=float(moved[0]) / grid.arrival_rate_per_s,
-        tokens_before_per_s=before,
-        tokens_after_per_s=before - float(moved[1] - arrived[1]),
-        unservable_share=grid.unservable_share,
-        marginal_gpus_below=below,
-        marginal_gpus_above=above,
-        reasons=_reasons(pools, step, grid.unservable_share),
-    )
+    reasons = _reasons(pools, cell // grid.rows, here.unservable_share)
+    return replace(here, short=short, long=long, reasons=reasons)
+
+
+def _figures(grid: Grid, cell: int, replicas: tuple[int, int]) -> Plan:
+    short, long = (0, replicas[0]) if cell == ONE_POOL else replicas
+    return fleet_plan(grid, cell, short, long)
+
+
+def _needed(published: PoolRecord, asked: PoolRecord) -> PoolRecord:
+    return replace(published, needed_replicas=asked.replicas, binding=asked.binding)
 
 
 def _cell(
@@ -153,16 +133,6 @@ def _cell(
         return grid, ONE_POOL
     row = grid.row_of(boundary_tokens)
     return grid, min(step, grid.rows - row) * grid.rows + row
-
-
-def _pool(
-    name: str, pools: Pools, context_tokens: int, needed: int, replicas: int, grid: Grid
-) -> PoolRecord:
-    published = pool_record(pool_plan(name, pools, context_tokens, replicas, grid))
-    if needed == replicas:
-        return published
-    asked = pool_plan(name, pools, context_tokens, needed, grid)
-    return replace(published, needed_replicas=needed, binding=asked.binding)
 
 
 def _reasons(pools: list[PoolRecord], step: int, unservable_share: float) -> tuple[PlanReason, ...]:

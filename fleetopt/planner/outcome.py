@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.target import TtftTarget
 
 
@@ -71,6 +72,8 @@ class PoolPlan:
     cost_usd_per_h: float
     max_num_batched_tokens: int
     min_tokens: int = 0  # a request that is routed here has at least so many
+    power_w: float | None = None
+    carbon_kg_per_h: float | None = None
 
     @property
     def context_length_range(self) -> str:
@@ -92,7 +95,7 @@ class Baseline:
     """Another fleet for the same traffic and target, to compare the plan with.
 
     Where it can't meet the target, `feasible` is false, `reason` says why, its counts and
-    cost are 0 and `saving_ratio` is None.
+    cost are 0 and `saving_ratio` is None. The saving is in the unit that was minimised.
     """
 
     name: BaselineName
@@ -105,6 +108,9 @@ class Baseline:
     saving_ratio: float | None
     feasible: bool = True
     reason: str = ""
+    minimised_per_h: float = 0.0
+    power_w: float | None = None
+    carbon_kg_per_h: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,10 @@ class Plan:
     """The cheapest fleet found that meets the target.
 
     One pool is reported as `short` with B = the long context, γ = 1 and no `long`.
-    `cost_usd_per_h` is what was minimised: GPUs plus the price of compression.
+    `cost_usd_per_h` is GPUs plus the price of compression. `minimised_per_h` is the same in the
+    unit that was minimised, and so `cost_usd_per_h` itself unless that was carbon. Power is that
+    of the GPUs; it, its carbon and tokens per joule are None where they are unknown, and an
+    upper bound (tokens per joule a lower one) where idle GPUs' power is unknown.
     """
 
     boundary_tokens: int
@@ -129,8 +138,19 @@ class Plan:
     unservable_share: float
     marginal_gpus_below: float | None
     marginal_gpus_above: float | None
-    baselines: tuple[Baseline, ...]
-    reasons: tuple[ReasonCode, ...]
+    minimised: CostUnit
+    minimised_per_h: float
+    power_w: float | None
+    power_is_upper_bound: bool
+    carbon_kg_per_h: float | None
+    tokens_per_joule: float | None
+    baselines: tuple[Baseline, ...] = ()
+    reasons: tuple[ReasonCode, ...] = ()
+
+    @property
+    def pools(self) -> tuple[PoolPlan, ...]:
+        """The one pool, or the short and the long one."""
+        return (self.short, self.long) if self.long else (self.short,)
 
     @property
     def short_replicas(self) -> int:

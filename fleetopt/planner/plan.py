@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from fleetopt.errors import ConfigError
-from fleetopt.planner.band import compressed
 from fleetopt.planner.baselines import baselines, shape
-from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS
+from fleetopt.planner.bins import BINS_PER_OCTAVE
+from fleetopt.planner.cost import CostUnit
+from fleetopt.planner.figures import fleet_plan
 from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
 from fleetopt.planner.infeasible import infeasible, unplannable
-from fleetopt.planner.moments import MOMENTS
 from fleetopt.planner.outcome import (
     Baseline,
     BaselineName,
@@ -22,9 +22,8 @@ from fleetopt.planner.outcome import (
     PoolPlan,
     ReasonCode,
 )
-from fleetopt.planner.report import marginal_gpus, pool_plan
 from fleetopt.planner.request import Admission, PlanRequest, check_boundary
-from fleetopt.planner.search import Fleet, cheapest
+from fleetopt.planner.search import cheapest
 from fleetopt.planner.workload import Workload
 
 __all__ = [
@@ -32,6 +31,7 @@ __all__ = [
     "Baseline",
     "BaselineName",
     "Binding",
+    "CostUnit",
     "Infeasible",
     "InfeasibleReason",
     "Plan",
@@ -78,7 +78,13 @@ def plan(workload: Workload, request: PlanRequest) -> Plan | Infeasible:
     fleet = cheapest(grid, _allowed(grid))
     if fleet is None:
         return infeasible(grid, _allowed(grid))
-    return _report(grid, fleet)
+    found = fleet_plan(grid, fleet.cell, fleet.short_replicas, fleet.long_replicas)
+    step, row = divmod(fleet.cell, grid.rows)
+    return replace(
+        found,
+        baselines=baselines(grid, _uncompressed(grid), fleet),
+        reasons=_reasons(grid, step, row, found.pools),
+    )
 
 
 def plan_pinned(
@@ -178,46 +184,6 @@ def _uncompressed(grid: Grid) -> Index:
     if pinned is None or pinned == grid.request.long_context_tokens:
         return np.arange(1, grid.rows, dtype=np.intp)
     return np.array([grid.row_of(pinned)], dtype=np.intp)
-
-
-def _report(grid: Grid, fleet: Fleet) -> Plan:
-    request = grid.request
-    cells = np.array([fleet.cell], dtype=np.intp)
-    boundary, gamma, _, _ = shape(grid, fleet)
-    context = request.long_context_tokens
-    longs = grid.long_pools(cells)
-    one = fleet.cell == ONE_POOL
-    if one:
-        short = pool_plan("short", longs, context, fleet.long_replicas, grid)
-        long = None
-    else:
-        short = pool_plan("short", grid.short_pools(cells), boundary, fleet.short_replicas, grid)
-        long = pool_plan("long", longs, context, fleet.long_replicas, grid)
-        long = replace(long, min_tokens=boundary + 1)
-    moved = grid.moved[:MOMENTS, fleet.cell]
-    arrived = compressed(moved, np.asarray(float(boundary)))
-    before = float(grid.moments[1].sum() + grid.moments[2].sum())
-    step, row = divmod(fleet.cell, grid.rows)
-    below, above = marginal_gpus(grid, fleet.cell)
-    gpu_cost = short.cost_usd_per_h + (long.cost_usd_per_h if long else 0.0)
-    return Plan(
-        boundary_tokens=boundary,
-        gamma=gamma,
-        compress_up_to_tokens=min(int(EDGES_TOKENS[row - 1 + step]), context) if row else context,
-        short=short,
-        long=long,
-        gpu_cost_usd_per_h=gpu_cost,
-        compression_usd_per_h=max(fleet.cost_usd_per_h - gpu_cost, 0.0),
-        compressed_share=float(moved[0]) / grid.arrival_rate_per_s,
-        compressed_per_s=float(moved[0]),
-        tokens_before_per_s=before,
-        tokens_after_per_s=before - float(moved[1] - arrived[1]),
-        unservable_share=grid.unservable_share,
-        marginal_gpus_below=below,
-        marginal_gpus_above=above,
-        baselines=baselines(grid, _uncompressed(grid), fleet),
-        reasons=_reasons(grid, step, row, (short, long) if long else (short,)),
-    )
 
 
 def _reasons(

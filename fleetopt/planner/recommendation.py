@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 
 from fleetopt.errors import InputError
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.outcome import BaselineName, Binding, InfeasibleReason
 from fleetopt.planner.outcome import ReasonCode as PlanReason
 
@@ -119,6 +120,8 @@ class PoolRecord:
     binding: Binding
     cost_usd_per_h: float
     engine_flags: tuple[str, ...]
+    power_w: float | None = None
+    carbon_kg_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +144,12 @@ class PlanRecord:
     marginal_gpus_below: float | None
     marginal_gpus_above: float | None
     reasons: tuple[PlanReason, ...]
+    minimised: CostUnit = CostUnit.USD
+    minimised_per_h: float | None = None
+    power_w: float | None = None
+    power_is_upper_bound: bool = False
+    carbon_kg_per_h: float | None = None
+    tokens_per_joule: float | None = None
 
     @property
     def long_replicas(self) -> int:
@@ -162,6 +171,8 @@ class BaselineRecord:
     feasible: bool
     saving_usd_per_h: float | None
     saving_ratio: float | None
+    power_w: float | None = None
+    carbon_kg_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,12 @@ def plan_record(plan: Plan) -> PlanRecord:
         marginal_gpus_below=plan.marginal_gpus_below,
         marginal_gpus_above=plan.marginal_gpus_above,
         reasons=plan.reasons,
+        minimised=plan.minimised,
+        minimised_per_h=plan.minimised_per_h,
+        power_w=plan.power_w,
+        power_is_upper_bound=plan.power_is_upper_bound,
+        carbon_kg_per_h=plan.carbon_kg_per_h,
+        tokens_per_joule=plan.tokens_per_joule,
     )
 
 
@@ -58,14 +64,16 @@ def pool_record(pool: PoolPlan) -> PoolRecord:
         binding=pool.binding,
         cost_usd_per_h=pool.cost_usd_per_h,
         engine_flags=pool.engine_flags,
+        power_w=pool.power_w,
+        carbon_kg_per_h=pool.carbon_kg_per_h,
     )
 
 
 def baseline_records(
-    baselines: Sequence[Baseline], active_cost_usd_per_h: float
+    baselines: Sequence[Baseline], active: PlanRecord
 ) -> tuple[BaselineRecord, ...]:
     """The baselines, with what the active plan saves against each that meets the target."""
-    return tuple(_baseline_record(baseline, active_cost_usd_per_h) for baseline in baselines)
+    return tuple(_baseline_record(baseline, active) for baseline in baselines)
 
 
 def infeasible_record(infeasible: Infeasible) -> InfeasibleRecord:
@@ -96,9 +104,12 @@ def lengths_of(workload: Workload) -> Lengths:
     )
 
 
-def _baseline_record(baseline: Baseline, active_cost_usd_per_h: float) -> BaselineRecord:
-    is_comparable = baseline.feasible and baseline.cost_usd_per_h > 0.0
-    saving = baseline.cost_usd_per_h - active_cost_usd_per_h
+def _baseline_record(baseline: Baseline, active: PlanRecord) -> BaselineRecord:
+    is_comparable = baseline.feasible and baseline.minimised_per_h > 0.0
+    ratio = None
+    if is_comparable and active.minimised_per_h is not None:
+        ratio = 1.0 - active.minimised_per_h / baseline.minimised_per_h
+    saving = baseline.cost_usd_per_h - active.cost_usd_per_h
     return BaselineRecord(
         name=baseline.name,
         boundary_tokens=baseline.boundary_tokens,
@@ -109,5 +120,7 @@ def _baseline_record(baseline: Baseline, active_cost_usd_per_h: float) -> Baseli
         cost_usd_per_h=baseline.cost_usd_per_h,
         feasible=baseline.feasible,
         saving_usd_per_h=saving if is_comparable else None,
-        saving_ratio=saving / baseline.cost_usd_per_h if is_comparable else None,
+        saving_ratio=ratio,
+        power_w=baseline.power_w,
+        carbon_kg_per_h=baseline.carbon_kg_per_h,
     )

@@ -249,7 +249,7 @@ def _feasible(
         boundary_since_s=last.boundary_since_s if last and is_pinned else window.now_s,
         boundary_lengths=last.boundary_lengths if last and is_pinned else lengths,
         drift=choice.drift,
-        baselines=baseline_records(choice.optimal.baselines, choice.active.cost_usd_per_h),
+        baselines=baseline_records(choice.optimal.baselines, choice.active),
         infeasible=None,
         alerts=alerts,
     )

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.planner.cost import gpu_cost
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.outcome import Binding, PoolPlan
 from fleetopt.planner.pool import Pools, least_replicas, queues_at, violation_share
@@ -28,6 +29,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
     busy = bool(pools.sums.per_s[REQUESTS, 0] > 0.0)
     over = violation_share(pools, count, request, grid.dispersion, request.slo_ttft_p99)
     slot_count = float(pools.sums.slot_count[0]) if busy else engine.slots_reserved(context_tokens)
+    paid = gpu_cost(engine, replicas, float(pools.load[0]))
     return PoolPlan(
         name=name,
         profile=engine.name,
@@ -43,8 +45,10 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
         ttft_violation_share=float(over[0]),
         wait_p99_s=_wait_p99_s(state) if busy else 0.0,
         binding=_binding(pools, replicas, grid),
-        cost_usd_per_h=replicas * engine.price_usd_per_replica_h,
+        cost_usd_per_h=paid.usd_per_h,
         max_num_batched_tokens=engine.prefill_chunk_tokens,
+        power_w=paid.power_w,
+        carbon_kg_per_h=paid.carbon_kg_per_h,
     )
 
 

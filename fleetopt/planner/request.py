@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from fleetopt.errors import ConfigError
 from fleetopt.planner.bins import EDGES_TOKENS, nearest_edges
+from fleetopt.planner.cost import SECONDS_PER_HOUR, CostUnit, Rate, rate
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.target import TtftTarget
 
@@ -56,6 +58,7 @@ class PlanRequest:
     max_replicas: int | None = None
     node_availability: float = 1.0
     boundary_tokens: int | None = None
+    minimise: CostUnit = CostUnit.USD
 
     def __post_init__(self) -> None:
         _between("max_utilization", self.max_utilization, LEAST_SHARE, 1.0)
@@ -72,8 +75,35 @@ class PlanRequest:
                 f"max_replicas is {self.max_replicas}; expected ≥ min_replicas={self.min_replicas}"
             )
         _check_context(self.long_context_tokens)
+        _ = self.short_rate, self.long_rate  # refuses an engine whose cost is unknown
         if self.boundary_tokens is not None:
             check_boundary(self.boundary_tokens, self.long_context_tokens)
+
+    @cached_property
+    def short_rate(self) -> Rate:
+        """What the short pool's engine costs in the unit that is minimised."""
+        return rate(self.short_profile, self.minimise)
+
+    @cached_property
+    def long_rate(self) -> Rate:
+        """What the long pool's engine costs in the unit that is minimised."""
+        return rate(self.long_profile, self.minimise)
+
+    @cached_property
+    def compression_penalty(self) -> float:
+        """Price of one compressed request in the unit that is minimised.
+
+        In carbon it is that of the time for which its price in USD pays a fully used replica
+        of the long pool: quality is worth as much of a GPU in either unit.
+        """
+        if self.minimise is CostUnit.USD:
+            return self.compression_penalty_usd
+        hours = self.compression_penalty_usd / self.long_profile.price_usd_per_replica_h
+        return hours * (self.long_rate.per_replica + self.long_rate.per_load)
+
+    def compression_usd_per_h(self, compressed_per_s: float) -> float:
+        """Price of compressing so many requests, in USD whatever is minimised."""
+        return compressed_per_s * self.compression_penalty_usd * SECONDS_PER_HOUR
 
 
 def check_boundary(boundary_tokens: int, long_context_tokens: int) -> None:

@@ -24,7 +24,7 @@ _TIE_BREAK: Final = 1e-6
 
 @dataclass(frozen=True)
 class Fleet:
-    """A cell of the grid with its counts and hourly cost.
+    """A cell of the grid with its counts, and what it costs in an hour in the unit minimised.
 
     In the cell ONE_POOL the one pool is counted as long and `short_replicas` is 0.
     """
@@ -32,7 +32,7 @@ class Fleet:
     cell: int
     short_replicas: int
     long_replicas: int
-    cost_usd_per_h: float
+    cost_per_h: float
 
 
 def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | None:
@@ -42,14 +42,14 @@ def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | N
     no bound can beat the best fleet found. Ties go to one pool, then to the smaller load.
     """
     bound = bound or lower_bounds(grid)
-    order = bound.total_usd[cells]
+    order = bound.total[cells]
     best: Fleet | None = None
     look = _FIRST_LOOK
     while order.size:
         if best:
-            if order.min() >= best.cost_usd_per_h:
+            if order.min() >= best.cost_per_h:
                 break
-            cheaper = order < best.cost_usd_per_h
+            cheaper = order < best.cost_per_h
             cells, order = cells[cheaper], order[cheaper]
         nearest = _lowest(order, look)
         if nearest.size == 0:
@@ -72,32 +72,32 @@ class _Candidates:
     cells: Index
     short: Sums
     long: Sums
-    short_usd: Array
-    long_usd: Array
-    compression_usd: Array
-    load_usd: Array  # before rounding to whole replicas
+    short_cost: Array
+    long_cost: Array
+    fixed_cost: Array  # whatever the replicas: compression, and power that follows the load
+    load_cost: Array  # before rounding to whole replicas
 
     def take(self, index: Index) -> "_Candidates":
         return _Candidates(
             self.cells[index],
             self.short.take(index),
             self.long.take(index),
-            self.short_usd[index],
-            self.long_usd[index],
-            self.compression_usd[index],
-            self.load_usd[index],
+            self.short_cost[index],
+            self.long_cost[index],
+            self.fixed_cost[index],
+            self.load_cost[index],
         )
 
 
 def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet | None:
     """The cheapest of these cells by exact sizes, or the best so far."""
     found = _candidates(grid, bound, cells)
-    total = found.short_usd + found.long_usd + found.compression_usd
-    order = np.argsort(total + _TIE_BREAK * found.load_usd, kind="stable")
+    total = found.short_cost + found.long_cost + found.fixed_cost
+    order = np.argsort(total + _TIE_BREAK * found.load_cost, kind="stable")
     total = total[order]
     done, batch = 0, 1
     while done < order.size:
-        limit = best.cost_usd_per_h if best else np.inf
+        limit = best.cost_per_h if best else np.inf
         stop = min(done + batch, int(np.searchsorted(total, limit)))
         if stop <= done or not np.isfinite(total[done]):
             break
@@ -109,16 +109,21 @@ def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet 
 def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
     request = grid.request
     short, long = grid.both_sums(cells)
-    short_price = request.short_profile.price_usd_per_replica_h
-    long_price = request.long_profile.price_usd_per_replica_h
+    short_rate, long_rate = request.short_rate, request.long_rate
+    short_price, long_price = short_rate.per_replica, long_rate.per_replica
     two = cells != ONE_POOL
+    fixed = bound.compression[cells]
+    if short_rate.per_load:
+        fixed += short.load * short_rate.per_load * two
+    if long_rate.per_load:
+        fixed += long.load * long_rate.per_load
     return _Candidates(
         cells,
         short,
         long,
         least_replicas(short.load, request) * short_price * two,
         least_replicas(long.load, request) * long_price,
-        bound.compression_usd[cells],
+        fixed,
         (short.load * short_price + long.load * long_price) * two,
     )
 
@@ -126,14 +131,13 @@ def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
 def _exact(grid: Grid, found: _Candidates, best: Fleet | None) -> Fleet | None:
     """The cheapest of a batch of candidates by exact sizes, or the best so far."""
     request = grid.request
-    limit = best.cost_usd_per_h if best else np.inf
-    short_price = request.short_profile.price_usd_per_replica_h
-    long_price = request.long_profile.price_usd_per_replica_h
-    rest = limit - found.compression_usd
-    long_most = np.floor((rest - found.short_usd) / long_price + _ROUNDING)
-    short_most = np.floor((rest - found.long_usd) / short_price + _ROUNDING)
+    limit = best.cost_per_h if best else np.inf
+    short_price, long_price = request.short_rate.per_replica, request.long_rate.per_replica
+    rest = limit - found.fixed_cost
+    long_most = np.floor((rest - found.short_cost) / long_price + _ROUNDING)
+    short_most = np.floor((rest - found.long_cost) / short_price + _ROUNDING)
     short, long = _sizes(grid, found, short_most, long_most)
-    cost = short * short_price + long * long_price + found.compression_usd
+    cost = short * short_price + long * long_price + found.fixed_cost
     winner = int(cost.argmin())
     if not cost[winner] < limit:
         return best

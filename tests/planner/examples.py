@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.request import Admission, PlanRequest
 from fleetopt.planner.target import TtftTarget
@@ -75,8 +76,9 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 @st.composite
 def engines(draw: st.DrawFn) -> EngineProfile:
-    """Profiles around those of real GPUs, prefill free or not."""
+    """Profiles around those of real GPUs, prefill free or not, idle power known or not."""
     free = draw(st.booleans())
+    max_power_w = draw(st.floats(200.0, 1_200.0))
     return EngineProfile(
         name="drawn",
         gpu="gpu",
@@ -90,6 +92,9 @@ def engines(draw: st.DrawFn) -> EngineProfile:
         prefill_chunk_tokens=draw(st.sampled_from([512, 2048, 8192])),
         kv_capacity_tokens=draw(st.integers(70_000, 2_000_000)),
         price_usd_per_gpu_h=draw(st.floats(0.5, 10.0)),
+        idle_power_w=draw(st.one_of(st.none(), st.floats(20.0, max_power_w))),
+        max_power_w=max_power_w,
+        carbon_g_per_kwh=draw(st.floats(10.0, 900.0)),
     )
 
 
@@ -113,4 +118,5 @@ def requests(draw: st.DrawFn) -> PlanRequest:
         min_replicas=draw(st.sampled_from([1, 1, 3])),
         max_replicas=draw(st.sampled_from([None, None, 3, 50])),
         node_availability=draw(st.sampled_from([1.0, 0.97])),
+        minimise=draw(st.sampled_from(CostUnit)),
     )

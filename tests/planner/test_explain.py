@@ -36,14 +36,14 @@ def test_the_lowest_point_of_the_curve_is_the_plan(
     if isinstance(found, Infeasible):
         return
     why = explain(workload, request, found)
-    assert why.cheapest.cost_usd_per_h == pytest.approx(found.cost_usd_per_h, rel=1e-9)
+    assert why.cheapest.cost_per_h == pytest.approx(found.minimised_per_h, rel=1e-9)
     at_plan = [one for one in why.curve if one.boundary_tokens == found.boundary_tokens]
-    assert [one.cost_usd_per_h for one in at_plan] == [pytest.approx(found.cost_usd_per_h)]
+    assert [one.cost_per_h for one in at_plan] == [pytest.approx(found.minimised_per_h)]
     assert why.flat_from_tokens <= found.boundary_tokens <= why.flat_to_tokens
     for point in why.curve:
         inside = why.flat_from_tokens <= point.boundary_tokens <= why.flat_to_tokens
-        limit = found.cost_usd_per_h * (1 + FLAT_WITHIN)
-        assert not inside or point.cost_usd_per_h <= limit * (1 + 1e-9)
+        limit = found.minimised_per_h * (1 + FLAT_WITHIN)
+        assert not inside or point.cost_per_h <= limit * (1 + 1e-9)
     boundaries = [point.boundary_tokens for point in why.curve]
     every = sorted([*boundaries, *why.infeasible_boundaries_tokens])
     assert boundaries == sorted(boundaries)
@@ -66,15 +66,15 @@ def test_more_traffic_never_costs_less_and_a_looser_target_never_more(
             Premise.ARRIVAL_RATE: workload.arrival_rate_per_s,
             Premise.SLO_BASE: request.slo_ttft_p99.base_s,
         }[premise]
-        costs = [(one.value, one.cost_usd_per_h) for one in ordered]
-        costs = sorted([*costs, (now, found.cost_usd_per_h)])
+        costs = [(one.value, one.cost_per_h) for one in ordered]
+        costs = sorted([*costs, (now, found.minimised_per_h)])
         known = [cost for _, cost in costs if cost is not None]
         for lower, higher in pairwise(known):
             assert sign * (higher - lower) >= -1e-6 * lower
         feasible = [cost is not None for _, cost in costs]
         assert feasible == sorted(feasible, reverse=sign > 0)
-    if why.ten_ms_of_slo_usd_per_h is not None:
-        assert why.ten_ms_of_slo_usd_per_h >= -1e-6
+    if why.ten_ms_of_slo_per_h is not None:
+        assert why.ten_ms_of_slo_per_h >= -1e-6
 
 
 def chosen(workload: Workload, request: PlanRequest) -> Plan:
@@ -84,7 +84,7 @@ def chosen(workload: Workload, request: PlanRequest) -> Plan:
 
 
 def cost_of(found: Plan | Infeasible) -> float | None:
-    return None if isinstance(found, Infeasible) else found.cost_usd_per_h
+    return None if isinstance(found, Infeasible) else found.minimised_per_h
 
 
 def test_every_figure_is_that_of_a_plan() -> None:
@@ -96,7 +96,7 @@ def test_every_figure_is_that_of_a_plan() -> None:
     for point in why.curve[::9]:
         there = plan_pinned(workload, request, point.boundary_tokens)
         assert isinstance(there, Plan)
-        assert point.cost_usd_per_h == pytest.approx(there.cost_usd_per_h)
+        assert point.cost_per_h == pytest.approx(there.minimised_per_h)
         assert (point.short_replicas, point.long_replicas) == (
             there.short_replicas,
             there.long_replicas,
@@ -105,22 +105,22 @@ def test_every_figure_is_that_of_a_plan() -> None:
     rates = of(Premise.ARRIVAL_RATE, why.sensitivities)
     assert [one.value for one in rates] == pytest.approx([21.6, 26.4])
     for one in rates:
-        assert one.cost_usd_per_h == pytest.approx(
-            chosen(workload.scaled_to(one.value), request).cost_usd_per_h
+        assert one.cost_per_h == pytest.approx(
+            chosen(workload.scaled_to(one.value), request).minimised_per_h
         )
     shares = of(Premise.COMPRESSIBLE_SHARE, why.sensitivities)
     assert [one.value for one in shares] == [0.5, 1.0]
     for one in shares:
         asked = replace(request, compressible_share=one.value)
-        assert one.cost_usd_per_h == pytest.approx(chosen(workload, asked).cost_usd_per_h)
+        assert one.cost_per_h == pytest.approx(chosen(workload, asked).minimised_per_h)
     bases = of(Premise.SLO_BASE, why.sensitivities)
     assert [one.value for one in bases] == pytest.approx([0.27, 0.29, 0.31, 0.33])
     for one in bases:
         asked = replace(request, slo_ttft_p99=TtftTarget(one.value, 2e-4))
-        assert one.cost_usd_per_h == pytest.approx(cost_of(plan(workload, asked)))
-        if one.cost_usd_per_h is not None:
-            change = one.cost_usd_per_h - found.cost_usd_per_h
-            assert one.change_usd_per_h == pytest.approx(change)
+        assert one.cost_per_h == pytest.approx(cost_of(plan(workload, asked)))
+        if one.cost_per_h is not None:
+            change = one.cost_per_h - found.minimised_per_h
+            assert one.change_per_h == pytest.approx(change)
 
 
 def test_ten_ms_are_worth_a_share_of_what_twenty_percent_are() -> None:
@@ -128,11 +128,11 @@ def test_ten_ms_are_worth_a_share_of_what_twenty_percent_are() -> None:
     request = request_for(H100, "400ms+0.2ms/token")
     why = explain(workload, request, chosen(workload, request))
     tight, _, _, loose = of(Premise.SLO_BASE, why.sensitivities)
-    assert tight.cost_usd_per_h is not None
-    assert loose.cost_usd_per_h is not None
-    worth = (tight.cost_usd_per_h - loose.cost_usd_per_h) / 8  # 80 ms apart
+    assert tight.cost_per_h is not None
+    assert loose.cost_per_h is not None
+    worth = (tight.cost_per_h - loose.cost_per_h) / 8  # 80 ms apart
     assert worth > 0
-    assert why.ten_ms_of_slo_usd_per_h == pytest.approx(worth)
+    assert why.ten_ms_of_slo_per_h == pytest.approx(worth)
 
 
 def test_neighbours_are_the_next_points_of_the_curve() -> None:
@@ -145,11 +145,11 @@ def test_neighbours_are_the_next_points_of_the_curve() -> None:
     for neighbour, at in ((why.lower, here - 1), (why.higher, here + 1)):
         assert neighbour is not None
         assert neighbour.boundary_tokens == why.curve[at].boundary_tokens
-        change = why.curve[at].cost_usd_per_h - found.cost_usd_per_h
-        assert neighbour.change_usd_per_h == pytest.approx(change)
-        assert neighbour.change_usd_per_h >= 0
+        change = why.curve[at].cost_per_h - found.minimised_per_h
+        assert neighbour.change_per_h == pytest.approx(change)
+        assert neighbour.change_per_h >= 0
         distance = abs(neighbour.boundary_tokens - found.boundary_tokens)
-        per_token = neighbour.change_usd_per_h_per_token
+        per_token = neighbour.change_per_h_per_token
         assert per_token * distance == pytest.approx(change)
 
 
@@ -170,11 +170,11 @@ def test_a_pinned_boundary_shows_what_moving_it_would_save() -> None:
     pinned = replace(request, boundary_tokens=16_384)
     free, stuck = chosen(workload, request), chosen(workload, pinned)
     why = explain(workload, pinned, stuck)
-    assert why.cheapest.cost_usd_per_h == pytest.approx(free.cost_usd_per_h)
-    assert why.cheapest.cost_usd_per_h < stuck.cost_usd_per_h
+    assert why.cheapest.cost_per_h == pytest.approx(free.minimised_per_h)
+    assert why.cheapest.cost_per_h < stuck.minimised_per_h
     more = of(Premise.ARRIVAL_RATE, why.sensitivities)[1]
     expected = chosen(workload.scaled_to(more.value), pinned)
-    assert more.cost_usd_per_h == pytest.approx(expected.cost_usd_per_h)
+    assert more.cost_per_h == pytest.approx(expected.minimised_per_h)
 
 
 @pytest.mark.parametrize("target", ["60s", "250ms+0.1ms/token"])

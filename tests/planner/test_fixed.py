@@ -34,7 +34,7 @@ def test_the_best_fleet_is_the_plans(request_: PlanRequest, rate_per_s: float) -
         assert (found.boundary_tokens, found.gamma) == (chosen.boundary_tokens, chosen.gamma)
         assert found.needed.short_replicas == chosen.short_replicas
         assert found.needed.long_replicas == chosen.long_replicas
-        assert found.cost_usd_per_h == pytest.approx(chosen.cost_usd_per_h)
+        assert found.cost_per_h == pytest.approx(chosen.minimised_per_h)
 
 
 @pytest.mark.parametrize("request_", [REQUEST, ONE_POOL], ids=["two pools", "one pool"])

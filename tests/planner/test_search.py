@@ -1,5 +1,6 @@
 """Best-first search against looking at every cell one by one; the grid against its requests."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed
 from fleetopt.planner.bounds import lower_bounds
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.grid import ONE_POOL, Grid, build
 from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.moments import Compressibility
@@ -43,33 +45,54 @@ def fewest(grid: Grid, cell: int, name: str) -> float:
     return np.inf
 
 
-def brute_force_usd(grid: Grid) -> float:
-    """The lowest cost over all cells."""
+def cost_of(grid: Grid, cell: int, name: str) -> float:
+    """What the fewest replicas of one pool cost, from its price or its power."""
     request = grid.request
-    short_usd = request.short_profile.price_usd_per_replica_h
-    long_usd = request.long_profile.price_usd_per_replica_h
-    best = fewest(grid, ONE_POOL, "long") * long_usd
+    engine = request.short_profile if name == "short" else request.long_profile
+    replicas = fewest(grid, cell, name)
+    if request.minimise is CostUnit.USD:
+        return replicas * engine.price_usd_per_replica_h
+    assert engine.max_power_w is not None
+    assert engine.idle_power_w is not None
+    assert engine.carbon_g_per_kwh is not None
+    load = float(getattr(grid, f"{name}_pools")(np.array([cell])).load[0])
+    idle_w = replicas * engine.idle_power_w
+    busy_w = load * (engine.max_power_w - engine.idle_power_w)
+    return engine.gpus_per_replica * (idle_w + busy_w) * engine.carbon_g_per_kwh / 1e6
+
+
+def brute_force(grid: Grid) -> float:
+    """The lowest cost over all cells."""
+    best = cost_of(grid, ONE_POOL, "long")
     for cell in grid.cells.tolist():
-        penalty = grid.moved[0, cell] * request.compression_penalty_usd * 3_600
-        cost = (
-            fewest(grid, cell, "long") * long_usd
-            + fewest(grid, cell, "short") * short_usd
-            + penalty
-        )
+        penalty = grid.moved[0, cell] * grid.request.compression_penalty * 3_600
+        cost = cost_of(grid, cell, "long") + cost_of(grid, cell, "short") + penalty
         best = min(best, float(cost))
     return best
 
 
 @pytest.mark.parametrize("target", ["60s", "700ms", "250ms+0.1ms/token"])
-@pytest.mark.parametrize("rate_per_s", [2.0, 30.0])
-def test_best_first_finds_what_brute_force_finds(target: str, rate_per_s: float) -> None:
+@pytest.mark.parametrize(
+    ("rate_per_s", "idle_power_w"), [(2.0, None), (30.0, None), (2.0, 60.0), (30.0, 600.0)]
+)
+def test_best_first_finds_what_brute_force_finds(
+    target: str, rate_per_s: float, idle_power_w: float | None
+) -> None:
     request = request_for(H100, target, long_context_tokens=4_096, gamma_max=1.5)
+    if idle_power_w:
+        engine = replace(H100, idle_power_w=idle_power_w, max_power_w=700.0, carbon_g_per_kwh=350.0)
+        request = replace(
+            request,
+            short_profile=engine,
+            long_profile=replace(engine, carbon_g_per_kwh=300.0),
+            minimise=CostUnit.CARBON,
+        )
     prompt, completion = chat(3_000)
     kept = prompt + completion <= 4_096
     grid = build(Workload.from_requests(prompt[kept], completion[kept], rate_per_s), request)
     found = cheapest(grid, np.append(ONE_POOL, grid.cells))
     assert found is not None
-    assert found.cost_usd_per_h == pytest.approx(brute_force_usd(grid))
+    assert found.cost_per_h == pytest.approx(brute_force(grid))
 
 
 @settings(PATIENT, max_examples=60)
@@ -204,14 +227,13 @@ def test_sizes_are_limited_by_what_is_asked() -> None:
 def test_no_cell_costs_less_than_its_bound(workload: Workload, request: PlanRequest) -> None:
     grid = build(workload, request)
     bound = lower_bounds(grid)
-    for name, usd, engine in (
-        ("short", bound.short_usd, request.short_profile),
-        ("long", bound.long_usd, request.long_profile),
+    for name, least, rate in (
+        ("short", bound.short, request.short_rate),
+        ("long", bound.long, request.long_rate),
     ):
-        exact = getattr(grid, f"{name}_sums")(grid.cells).load
-        price = engine.price_usd_per_replica_h
-        cost = least_replicas(exact * (1 + 1e-9), request) * price
-        assert (usd[grid.cells] <= cost * (1 + 1e-9)).all()
+        exact = getattr(grid, f"{name}_sums")(grid.cells).load * (1 + 1e-9)
+        cost = least_replicas(exact, request) * rate.per_replica + exact * rate.per_load
+        assert (least[grid.cells] <= cost * (1 + 1e-9)).all()
 
 
 def test_what_may_be_compressed_is_judged_by_its_own_outputs() -> None:
