@@ -1,0 +1,1 @@
+"""Holds the planner's figures against simulations; not part of the product."""

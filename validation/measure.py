@@ -1,0 +1,229 @@
+"""Plan a row, simulate its pools, and put both side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from fleetopt.planner.bins import BINS_PER_OCTAVE
+from fleetopt.planner.grid import ONE_POOL, build
+from fleetopt.planner.outcome import Infeasible, Plan, PoolPlan
+from fleetopt.planner.plan import plan
+from fleetopt.planner.report import pool_plan
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.simulate.fleet import SimulatedFleet
+from fleetopt.planner.simulate.stream import RequestStream
+from fleetopt.planner.workload import Workload
+from validation import streams, traffic
+from validation.rows import Arrivals, Row
+from validation.simulated import Limits, Simulated, simulated
+
+FEWEST_REPLICAS: Final = 5
+"""Smaller pools are shown but not counted."""
+
+UTILIZATION_WITHIN: Final = 0.01
+OCCUPANCY_WITHIN: Final = 0.05
+P99_BELOW: Final = 0.02
+P99_ABOVE: Final = 0.20
+_ERRORS: Final = 2.0
+TENANT_SEEDS: Final = (1, 2, 3, 4)
+
+
+class Verdict(StrEnum):
+    """What a figure's comparison says."""
+
+    HOLDS = "holds"
+    LOW = "low"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What the planner says of a pool at the rate at which it is simulated."""
+
+    utilization: float
+    slot_occupancy: float
+    mean_iteration_s: float
+    ttft_p99_s: float
+    violation_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolResult:
+    """One pool of a row."""
+
+    name: str
+    replicas: int
+    slots: int
+    rate_per_s: float
+    binding: str
+    predicted: Predicted
+    simulated: Simulated
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the pool has enough replicas to be held to the goals."""
+        return self.replicas >= FEWEST_REPLICAS
+
+    @property
+    def utilization_error(self) -> float:
+        """Predicted over slot-level utilisation at the rate that was drawn, less 1."""
+        seen = self.simulated
+        return self.predicted.utilization / (seen.slot_utilization / self._drawn) - 1.0
+
+    @property
+    def _drawn(self) -> float:
+        """The rate of this run's arrivals over the rate that was asked for."""
+        return self.simulated.arrival_rate_per_s / self.rate_per_s
+
+    @property
+    def occupancy_error(self) -> float:
+        """Predicted over simulated slot occupancy, less 1."""
+        return self.predicted.slot_occupancy / max(self.simulated.slot_occupancy, 1e-12) - 1.0
+
+    @property
+    def p99_error(self) -> float:
+        """Predicted over simulated P99 TTFT, less 1."""
+        return self.predicted.ttft_p99_s / max(self.simulated.ttft_p99_s, 1e-12) - 1.0
+
+    @property
+    def utilization(self) -> Verdict:
+        """Within 1 %, or by more only as chance would have it."""
+        allowed = UTILIZATION_WITHIN + _ERRORS * self.simulated.work_error
+        return _verdict(self.utilization_error, -allowed, allowed)
+
+    @property
+    def occupancy(self) -> Verdict:
+        """Within 5 %."""
+        return _verdict(self.occupancy_error, -OCCUPANCY_WITHIN, OCCUPANCY_WITHIN)
+
+    @property
+    def p99(self) -> Verdict:
+        """Low or high only if no P99 in the simulation's interval would do."""
+        predicted, seen = self.predicted.ttft_p99_s, self.simulated
+        if predicted < (1.0 - P99_BELOW) * seen.ttft_p99_low_s:
+            return Verdict.LOW
+        if predicted > (1.0 + P99_ABOVE) * seen.ttft_p99_high_s:
+            return Verdict.HIGH
+        return Verdict.HOLDS
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """One row: its plan's pools, or why there is no plan."""
+
+    row: Row
+    name: str
+    planned_rate_per_s: float
+    dispersion: float
+    boundary_tokens: int
+    gamma: float
+    pools: tuple[PoolResult, ...]
+    infeasible: str = ""
+
+
+def measure(row: Row, limits: Limits | None = None) -> RowResult:
+    """Plan for the row's traffic as the product would, and simulate each pool of the plan.
+
+    Tenants' arrivals are planned for by their peaks and their dispersion, as a window of logs
+    would show them; predictions are then made anew at the mean rate, for the same fleet.
+    """
+    request = row.request()
+    recorded = traffic.requests(row.traffic)
+    workload = Workload.from_requests(
+        recorded.prompt_tokens, recorded.completion_tokens, row.rate_per_s
+    )
+    planned_for = workload
+    if row.arrivals is Arrivals.TENANTS:
+        seen = streams.observed(row.traffic, row.rate_per_s)
+        workload = replace(workload, dispersion=seen.dispersion)
+        planned_for = workload.scaled_to(seen.planned_per_s)
+    chosen = plan(planned_for, request)
+    if isinstance(chosen, Infeasible):
+        rate, dispersion = planned_for.arrival_rate_per_s, planned_for.dispersion
+        return RowResult(row, row.name, rate, dispersion, 0, 1.0, (), chosen.message)
+    fleet = SimulatedFleet.of_plan(chosen, request)
+    predicted = predicted_pools(chosen, workload, request)
+    pools = tuple(_pool(row, fleet, at, planned, limits) for at, planned in enumerate(predicted))
+    return RowResult(
+        row,
+        row.name,
+        planned_for.arrival_rate_per_s,
+        planned_for.dispersion,
+        chosen.boundary_tokens,
+        chosen.gamma,
+        pools,
+    )
+
+
+def predicted_pools(chosen: Plan, workload: Workload, request: PlanRequest) -> tuple[PoolPlan, ...]:
+    """What the planner predicts of the plan's fleet under this workload."""
+    step = round(math.log2(chosen.gamma) * BINS_PER_OCTAVE)
+    grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
+    context = request.long_context_tokens
+    if chosen.long is None:
+        one = grid.long_pools(np.array([ONE_POOL]))
+        return (pool_plan("short", one, context, chosen.short_replicas, grid),)
+    row = grid.row_of(chosen.boundary_tokens)
+    cells = np.array([min(step, grid.rows - row) * grid.rows + row])
+    boundary = chosen.boundary_tokens
+    short = pool_plan("short", grid.short_pools(cells), boundary, chosen.short_replicas, grid)
+    long = pool_plan("long", grid.long_pools(cells), context, chosen.long_replicas, grid)
+    return short, long
+
+
+def _pool(
+    row: Row, fleet: SimulatedFleet, at: int, planned: PoolPlan, limits: Limits | None
+) -> PoolResult:
+    part = streams.pools_traffic(row.traffic, fleet)[at]
+    rate_per_s = row.rate_per_s * part.share
+    bounds = limits or Limits()
+    arrivals: tuple[int, ...] = (1,)
+    question = [row.traffic, row.arrivals, fleet.boundary_tokens, fleet.compress_up_to_tokens, at]
+    if row.arrivals is Arrivals.TENANTS:
+        arrivals = TENANT_SEEDS
+        bounds = replace(bounds, first=bounds.first // len(arrivals))
+
+    def draw(count: int, seed: int) -> RequestStream:
+        if row.arrivals is Arrivals.TENANTS:
+            return streams.tenants(
+                row.traffic, fleet, at, row.rate_per_s, int(count / part.share), seed
+            )
+        return streams.poisson(part, row.rate_per_s, count, seed)
+
+    held = planned.slot_occupancy * planned.max_num_seqs * planned.replicas
+    seen = simulated(
+        fleet.pools[at],
+        fleet.target,
+        draw,
+        question,
+        rate_per_s=rate_per_s,
+        residence_s=held / max(planned.arrival_rate_per_s, 1e-12),
+        seeds=arrivals,
+        limits=bounds,
+    )
+    return PoolResult(
+        name=planned.name if len(fleet.pools) > 1 else "one",
+        replicas=planned.replicas,
+        slots=planned.max_num_seqs,
+        rate_per_s=rate_per_s,
+        binding=planned.binding.value,
+        predicted=Predicted(
+            planned.utilization,
+            planned.slot_occupancy,
+            planned.mean_iteration_s,
+            planned.ttft_p99_s,
+            planned.ttft_violation_share,
+        ),
+        simulated=seen,
+    )
+
+
+def _verdict(error: float, low: float, high: float) -> Verdict:
+    if error < low:
+        return Verdict.LOW
+    return Verdict.HIGH if error > high else Verdict.HOLDS

@@ -1,0 +1,195 @@
+"""One pool, simulated until its P99 is known well enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool
+from fleetopt.planner.simulate.outcome import PoolFigures
+from fleetopt.planner.simulate.simulation import simulate, simulate_slots, slot_service_s
+from fleetopt.planner.simulate.stream import RequestStream
+from fleetopt.planner.target import TtftTarget
+from validation.cache import kept
+
+FIRST_REQUESTS: Final = 200_000
+MOST_REQUESTS: Final = 6_000_000
+MOST_FOR_P99: Final = 2_000_000
+RESIDENCES: Final = 10.0
+"""The run is at least this many times as long as a request is in its pool, if requests allow it."""
+
+WARM_UP_RESIDENCES: Final = 6.0
+MOST_WARM_UP: Final = 0.6
+P99_WITHIN: Final = 0.05
+"""Half the interval of P99 over P99, at which no more requests are needed."""
+
+_CONFIDENCE: Final = 0.95
+
+Draw = Callable[[int, int], RequestStream]
+"""So many requests, by a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many requests a run may take."""
+
+    first: int = FIRST_REQUESTS
+    most: int = MOST_REQUESTS
+    most_for_p99: int = MOST_FOR_P99
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a pool did in all runs together; each run has a seed of its own."""
+
+    requests: int
+    runs: int
+    arrival_rate_per_s: float
+    utilization: float
+    slot_utilization: float
+    work_error: float
+    """Standard error of the work that the requests bring, as a share of it."""
+    slot_occupancy: float
+    mean_iteration_s: float
+    sequence_iteration_s: float
+    ttft_p99_s: float
+    ttft_p99_low_s: float
+    ttft_p99_high_s: float
+    violation_share: float
+    preempted_share: float
+    growth_share: float
+    is_diverging: bool
+
+    @property
+    def p99_error(self) -> float:
+        """Half the interval of P99 as a share of it."""
+        return 0.5 * (self.ttft_p99_high_s - self.ttft_p99_low_s) / max(self.ttft_p99_s, 1e-12)
+
+
+def simulated(
+    pool: SimulatedPool,
+    target: TtftTarget,
+    draw: Draw,
+    question: Any,
+    *,
+    rate_per_s: float,
+    residence_s: float,
+    seeds: tuple[int, ...] = (1,),
+    limits: Limits | None = None,
+) -> Simulated:
+    """Run a pool on its own requests.
+
+    Parameters
+    ----------
+    pool, target : SimulatedPool, TtftTarget
+        What is run, and what its first tokens are held against.
+    draw : callable
+        Gives the requests: (count, seed) → stream.
+    question : anything that JSON can hold
+        Says what `draw` draws.
+    rate_per_s : float
+        Requests that reach the pool.
+    residence_s : float
+        About how long a request is in it.
+    seeds : tuple of int
+        One run each.
+    limits : Limits, optional
+        How many requests each run may take.
+    """
+    bounds = limits or Limits()
+    asked = [asdict(pool), asdict(target), question, rate_per_s, seeds, asdict(bounds)]
+    # The residence only sets the length of the run: a prediction that moves a little must not
+    # make the run anew.
+    residence_s = 2.0 ** float(np.ceil(np.log2(max(residence_s, 1e-3))))
+    asked.append(residence_s)
+
+    def answer() -> Simulated:
+        long_enough = int(RESIDENCES * residence_s * rate_per_s)
+        count = min(max(bounds.first, long_enough), bounds.most)
+        while True:
+            span_s = count / rate_per_s
+            warm_up = min(max(WARM_UP_RESIDENCES * residence_s / span_s, 0.2), MOST_WARM_UP)
+            found = _combined(
+                [_run(pool, target, draw(count, seed), warm_up, seed) for seed in seeds]
+            )
+            if found.is_diverging or found.p99_error <= P99_WITHIN:
+                return found
+            if 2 * count > bounds.most_for_p99:
+                return found
+            count = min(4 * count, bounds.most_for_p99)
+
+    return kept(asked, Simulated, answer)
+
+
+def _run(
+    pool: SimulatedPool, target: TtftTarget, stream: RequestStream, warm_up: float, seed: int
+) -> Simulated:
+    context = pool.context_tokens
+    alone = SimulatedFleet(pool, None, context, context, 0.0, target)
+    figures = simulate(alone, stream, seed=seed, warm_up_share=warm_up).pools[0]
+    slots = simulate_slots(alone, stream, seed=seed, warm_up_share=warm_up)[0]
+    work_s = slot_service_s(pool, stream)
+    relative_variance = float(work_s.var()) / max(float(work_s.mean()) ** 2, 1e-300)
+    error = float(np.sqrt((1.0 + relative_variance) / max(figures.requests, 1)))
+    return _one(figures, slots.utilization, error)
+
+
+def _one(figures: PoolFigures, slot_utilization: float, work_error: float) -> Simulated:
+    ttft = figures.ttft
+    p99 = ttft.p99_s if ttft else 0.0
+    low = ttft.p99_low_s if ttft else None
+    high = ttft.p99_high_s if ttft else None
+    return Simulated(
+        requests=figures.requests,
+        runs=1,
+        arrival_rate_per_s=figures.arrival_rate_per_s,
+        utilization=figures.utilization,
+        slot_utilization=slot_utilization,
+        work_error=work_error,
+        slot_occupancy=figures.slot_occupancy,
+        mean_iteration_s=figures.mean_iteration_s,
+        sequence_iteration_s=figures.sequence_iteration_s,
+        ttft_p99_s=p99,
+        ttft_p99_low_s=0.0 if low is None else low,
+        ttft_p99_high_s=2.0 * p99 if high is None else high,
+        violation_share=figures.ttft_violation_share,
+        preempted_share=figures.preempted_share,
+        growth_share=figures.growth.share_of_arrivals,
+        is_diverging=figures.growth.is_diverging,
+    )
+
+
+def _combined(runs: list[Simulated]) -> Simulated:
+    """Means over the runs; P99's interval is the wider of the runs' own and that between them."""
+    if len(runs) == 1:
+        return runs[0]
+
+    def mean(field: str) -> float:
+        return float(np.mean([getattr(run, field) for run in runs]))
+
+    p99 = np.array([run.ttft_p99_s for run in runs])
+    own = np.array([0.5 * (run.ttft_p99_high_s - run.ttft_p99_low_s) for run in runs])
+    between = float(p99.std(ddof=1)) * float(stdtrit(len(runs) - 1, 0.5 + _CONFIDENCE / 2.0))
+    half = max(float(np.sqrt((own * own).sum())) / len(runs), between / np.sqrt(len(runs)))
+    shared: tuple[str, ...] = (
+        "arrival_rate_per_s",
+        "utilization",
+        "slot_utilization",
+        "slot_occupancy",
+    )
+    shared += ("mean_iteration_s", "sequence_iteration_s", "violation_share", "preempted_share")
+    return Simulated(
+        requests=sum(run.requests for run in runs),
+        runs=len(runs),
+        work_error=mean("work_error") / float(np.sqrt(len(runs))),
+        ttft_p99_s=float(p99.mean()),
+        ttft_p99_low_s=max(float(p99.mean()) - half, 0.0),
+        ttft_p99_high_s=float(p99.mean()) + half,
+        growth_share=mean("growth_share"),
+        is_diverging=any(run.is_diverging for run in runs),
+        **{field: mean(field) for field in shared},
+    )
