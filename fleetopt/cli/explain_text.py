@@ -27,6 +27,7 @@ PREMISES: Final[dict[Premise, str]] = {
     Premise.ARRIVAL_RATE: "requests/s",
     Premise.COMPRESSIBLE_SHARE: "compressible share",
     Premise.SLO_BASE: "target's base",
+    Premise.CACHED_SHARE: "cached prompt tokens",
 }
 
 
@@ -152,6 +153,7 @@ def _sensitivities(why: Explanation, plan: Plan, workload: Workload, request: Pl
         Premise.ARRIVAL_RATE: workload.arrival_rate_per_s,
         Premise.COMPRESSIBLE_SHARE: request.compressible_share,
         Premise.SLO_BASE: request.slo_ttft_p99.base_s,
+        Premise.CACHED_SHARE: workload.moments.cached_share,
     }
     shown = table("if", "were", "instead of", why.unit.per_h, "change")
     for one in why.sensitivities:
@@ -169,7 +171,7 @@ def _sensitivities(why: Explanation, plan: Plan, workload: Workload, request: Pl
 def _value(premise: Premise, value: float) -> str:
     if premise is Premise.ARRIVAL_RATE:
         return f"{value:,.4g}"
-    if premise is Premise.COMPRESSIBLE_SHARE:
+    if premise in (Premise.COMPRESSIBLE_SHARE, Premise.CACHED_SHARE):
         return percent(value, 0)
     return seconds(value)
 

@@ -11,6 +11,7 @@ from fleetopt.cli.output import ExitCode, Output, print_error, print_json
 from fleetopt.cli.plan_options import (
     AdmissionOption,
     BoundaryOption,
+    CachedShareOption,
     CompressibleShareOption,
     CompressionPenaltyOption,
     FleetOption,
@@ -57,6 +58,7 @@ def plan(
     long_context: LongContextOption = None,
     admission: AdmissionOption = None,
     output_share: OutputShareOption = None,
+    cached_share: CachedShareOption = None,
     gamma_max: Annotated[
         float | None, typer.Option(help="Upper limit of the compression band; 1: none.")
     ] = None,
@@ -88,12 +90,13 @@ def plan(
       fleetopt plan trace.csv --slo-ttft-p99 300ms+0.2ms/token --profile h100/qwen3-32b/tp2
       fleetopt plan cdf.json --arrival-rate 1000 --slo-ttft-p99 500ms --output-share 0.1
       fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --explain
+      fleetopt plan trace.csv --arrival-rate 200 --cached-share 0.5
       fleetopt plan trace.csv --boundary 2048 --output json | jq .plan.cost_usd_per_h
     """
     check_input(file)
     settings = settings_with(context.params)
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
-    from fleetopt.cli.traffic import read_traffic
+    from fleetopt.cli.traffic import assume_cached, read_traffic
     from fleetopt.config.fleet import plan_request
     from fleetopt.config.profiles import load_catalogue
     from fleetopt.planner.plan import Infeasible
@@ -107,6 +110,7 @@ def plan(
         output_share=output_share,
         slice_s=settings.window.slice_s,
     )
+    assume_cached(traffic, cached_share)
     found = find_plan(traffic.workload, request)
     _print(found, traffic, request, output, is_explained=explain)
     if isinstance(found, Infeasible):

@@ -27,6 +27,10 @@ OutputShareOption = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="Completion tokens of all tokens; for a CDF only."),
 ]
+CachedShareOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Of each prompt, cached. Default: what the trace logged."),
+]
 CompressibleShareOption = Annotated[
     float | None, typer.Option(help="Of requests whose log names no category.")
 ]

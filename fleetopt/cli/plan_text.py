@@ -122,6 +122,8 @@ def traffic_json(traffic: Traffic) -> dict[str, Any]:
         "unsorted_rows": traffic.unsorted_rows,
         "arrival_rate_per_s": traffic.workload.arrival_rate_per_s,
         "dispersion": traffic.workload.dispersion,
+        "cached_prompt_share": traffic.workload.moments.cached_share,
+        "cache_known_share": traffic.workload.cache_known_share,
         "measured_arrivals": msgspec.to_builtins(traffic.arrivals),
         "assumptions": traffic.assumptions,
         "notes": traffic.notes,
@@ -235,7 +237,7 @@ def _engines(plan: Plan) -> list[str]:
 
 
 def _assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
-    assumed = list(traffic.assumptions)
+    assumed = [*traffic.assumptions, *_cached(traffic)]
     if traffic.arrivals is not None:
         measured = traffic.arrivals
         assumed.append(
@@ -258,6 +260,16 @@ def _dispersion(measured: ArrivalStatistics) -> str:
         f"{' / '.join(f'{one.z:.3g}' for one in scales)} in "
         f"{' / '.join(f'{one.window_s:g}' for one in scales)} s"
     )
+
+
+def _cached(traffic: Traffic) -> list[str]:
+    """Say what the prefix cache saves, where a trace says it."""
+    known = traffic.workload.cache_known_share
+    if traffic.workload.sample_count == 0 or known == 0.0:
+        return []
+    share = traffic.workload.moments.cached_share
+    unknown = "" if known == 1.0 else f"; known of {percent(known)} of requests, 0 for the others"
+    return [f"{percent(share)} of prompt tokens come from the prefix cache{unknown}"]
 
 
 def _left_out(plan: Plan, traffic: Traffic) -> list[str]:

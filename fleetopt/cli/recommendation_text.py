@@ -36,8 +36,10 @@ def _lines(it: Recommendation) -> Iterator[str]:
         if savings:
             yield f"{_INDENT}saves {', '.join(savings)}"
     if it.evidence is not None:
+        share = it.evidence.cached_prompt_share
+        cached = f", {percent(share, 0)} of prompt tokens cached" if share else ""
         yield (
-            f"{_INDENT}measured {tokens(it.evidence.sample_count)} requests, planned for "
+            f"{_INDENT}measured {tokens(it.evidence.sample_count)} requests{cached}, planned for "
             f"{it.evidence.planned_arrival_rate_per_s:,.1f}/s, confidence {it.confidence.value}"
         )
     yield f"{_INDENT}because: {', '.join(reason.value for reason in it.reasons)}"

@@ -103,8 +103,9 @@ def _recorded(records: list[RequestLog], cached_share: float | None) -> RequestS
     records = sorted(records, key=lambda record: record.arrival_s)
     columns = columns_of_records(records)
     if cached_share is None:
-        logged = np.array([record.cached_prompt_tokens or 0 for record in records], dtype=np.int64)
-        cached = np.minimum(logged, columns.prompt_tokens)
+        logged = columns.cached_tokens
+        unknown = np.zeros_like(columns.prompt_tokens)
+        cached = unknown if logged is None else np.clip(logged, 0, columns.prompt_tokens)
     else:
         cached = np.floor(cached_share * columns.prompt_tokens).astype(np.int64)
     known = columns.measured

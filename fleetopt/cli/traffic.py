@@ -71,6 +71,16 @@ def read_traffic(
         return _from_trace(opened, fleet, arrival_rates_per_s, slice_s)
 
 
+def assume_cached(traffic: Traffic, share: float | None) -> None:
+    """Take this share of every prompt as cached, whatever was logged; None: as logged."""
+    if share is None:
+        return
+    traffic.workload = traffic.workload.with_cached_share(share)
+    traffic.assumptions.append(
+        f"{share:.0%} of every prompt comes from the prefix cache, wherever the request goes"
+    )
+
+
 def _from_cdf(
     opened: OpenInput, arrival_rates_per_s: Sequence[float], output_share: float | None
 ) -> Traffic:
@@ -152,6 +162,7 @@ def _workload(
         measured.compressibility,
         arrivals.dispersion,
         arrivals.dispersion_by_scale,
+        measured.cached_tokens,
     )
 
 

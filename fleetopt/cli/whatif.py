@@ -14,6 +14,7 @@ from fleetopt.cli.output import ExitCode, Output, print_error, print_json
 from fleetopt.cli.plan_options import (
     AdmissionOption,
     BoundaryOption,
+    CachedShareOption,
     CompressibleShareOption,
     CompressionPenaltyOption,
     FleetOption,
@@ -89,6 +90,7 @@ def whatif(
     long_context: LongContextOption = None,
     admission: AdmissionOption = None,
     output_share: OutputShareOption = None,
+    cached_share: CachedShareOption = None,
     compressible_share: CompressibleShareOption = None,
     compression_penalty: CompressionPenaltyOption = None,
     boundary: BoundaryOption = None,
@@ -117,7 +119,7 @@ def whatif(
     swept = ("slo_ttft_p99", "profile", "short_profile", "long_profile", "gamma_max")
     settings = settings_with({**context.params, **dict.fromkeys(swept)})
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
-    from fleetopt.cli.traffic import read_traffic
+    from fleetopt.cli.traffic import assume_cached, read_traffic
     from fleetopt.cli.whatif_text import as_json, describe
     from fleetopt.config.fleet import plan_request
     from fleetopt.config.profiles import load_catalogue
@@ -140,6 +142,7 @@ def whatif(
         output_share=output_share,
         slice_s=settings.window.slice_s,
     )
+    assume_cached(traffic, cached_share)
     found = _plans(traffic.workload, rates or [traffic.workload.arrival_rate_per_s], requests)
     if output is Output.JSON:
         print_json(as_json(found, traffic, is_sorted=sort))

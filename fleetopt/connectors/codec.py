@@ -36,6 +36,7 @@ CELLS: Final[Mapping[str, Any]] = {
     "c": ClassCode | None,
     "q": Tokens | None,
     "s": Flag | bool | None,
+    "h": Tokens | None,
 }
 """What one cell of each column may be when rows are judged one by one."""
 
@@ -61,6 +62,7 @@ class LooseBatch(Struct, frozen=True, gc=False):
     c: list[Raw] | None = None
     q: list[Raw] | None = None
     s: list[Raw] | None = None
+    h: list[Raw] | None = None
     src: SourceName = ""
     seq: Sequence = 0
     until_s: EpochSeconds | None = None

@@ -16,6 +16,9 @@ from fleetopt.planner.moments import Compressibility
 MAX_TOKENS: Final = 1 << 30
 """Token counts above this are taken for corruption, not for a prompt."""
 
+CACHE_UNKNOWN: Final = -1
+"""In `cached_tokens`: the log doesn't say, or says it of a prompt that compression changed."""
+
 MIN_ARRIVAL_S: Final = 0.0
 MAX_ARRIVAL_S: Final = 1e11
 """Epoch seconds above this (the year 5138) are milliseconds by mistake."""
@@ -42,6 +45,8 @@ class RequestColumns:
     compressibility: NDArray[np.int8]
     measured: NDArray[np.bool_]
     """False where the request arrived but its tokens are unknown: failed, rejected, no usage."""
+    cached_tokens: NDArray[np.int64] | None = None
+    """Of the prompt, in the prefix cache, or CACHE_UNKNOWN; None where all are unknown."""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -54,6 +59,7 @@ class RequestColumns:
             self.completion_tokens[rows],
             self.compressibility[rows],
             self.measured[rows],
+            None if self.cached_tokens is None else self.cached_tokens[rows],
         )
 
 
@@ -67,4 +73,18 @@ def concatenate(parts: list[RequestColumns]) -> RequestColumns:
         np.concatenate([part.completion_tokens for part in parts]),
         np.concatenate([part.compressibility for part in parts]),
         np.concatenate([part.measured for part in parts]),
+        _cached(parts),
+    )
+
+
+def _cached(parts: list[RequestColumns]) -> NDArray[np.int64] | None:
+    if all(part.cached_tokens is None for part in parts):
+        return None
+    return np.concatenate(
+        [
+            np.full(len(part), CACHE_UNKNOWN, dtype=np.int64)
+            if part.cached_tokens is None
+            else part.cached_tokens
+            for part in parts
+        ]
     )

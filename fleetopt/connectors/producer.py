@@ -54,6 +54,7 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
     """Put records of one fleet into columns; columns that say nothing are left out."""
     classes = [int(CATEGORY_COMPRESSIBILITY[record.category]) for record in records]
     unknown = [int(record.status not in (None, "ok")) for record in records]
+    cached = [record.cached_prompt_tokens for record in records]
     compressed = any(record.original_prompt_tokens is not None for record in records)
     return RequestBatch(
         v=COLUMNS_VERSION,
@@ -64,6 +65,7 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
         c=classes if any(code != Compressibility.UNKNOWN for code in classes) else None,
         q=[_uncompressed(record) for record in records] if compressed else None,
         s=unknown if any(unknown) else None,
+        h=cached if any(tokens is not None for tokens in cached) else None,
         src=src,
         seq=seq,
     )

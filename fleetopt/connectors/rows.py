@@ -7,9 +7,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetopt.connectors.codec import CELLS, NOT_DECODABLE, Codec, LooseBatch
-from fleetopt.connectors.columns import CATEGORY_COMPRESSIBILITY, RequestColumns
+from fleetopt.connectors.columns import (
+    CACHE_UNKNOWN,
+    CATEGORY_COMPRESSIBILITY,
+    RequestColumns,
+)
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestBatch, RequestLog
 from fleetopt.planner.moments import Compressibility
 
@@ -23,6 +28,7 @@ class _Row(NamedTuple):
     completion_tokens: int
     compressibility: int
     measured: bool
+    cached_tokens: int
 
 
 def columns_of_records(records: list[RequestLog]) -> RequestColumns:
@@ -44,7 +50,26 @@ def columns_of_records(records: list[RequestLog]) -> RequestColumns:
             [record.prompt_tokens > 0 and record.status in _MEASURED for record in records],
             dtype=np.bool_,
         ),
+        _cached_of_records(records),
     )
+
+
+def _cached_of_records(records: list[RequestLog]) -> NDArray[np.int64] | None:
+    """Return what was cached of each prompt; None where no record says it."""
+    if all(record.cached_prompt_tokens is None for record in records):
+        return None
+    return np.array(
+        [
+            _cached(one.cached_prompt_tokens, one.prompt_tokens, one.original_prompt_tokens)
+            for one in records
+        ],
+        dtype=np.int64,
+    )
+
+
+def _cached(cached: int | None, sent: int, original: int | None) -> int:
+    """Return the cached tokens of a prompt as it was before compression, which broke its prefix."""
+    return CACHE_UNKNOWN if cached is None or original not in (None, sent) else cached
 
 
 def columns_of_batch(batch: RequestBatch) -> RequestColumns:
@@ -61,13 +86,23 @@ def columns_of_batch(batch: RequestBatch) -> RequestColumns:
         if batch.c is None
         else np.array(batch.c, dtype=np.int8),
         measured,
+        None if batch.h is None else _cached_of_batch(batch.h, sent_tokens, batch.q),
     )
+
+
+def _cached_of_batch(
+    cached: list[int | None], sent_tokens: NDArray[np.int64], original: list[int] | None
+) -> NDArray[np.int64]:
+    found = np.array([CACHE_UNKNOWN if one is None else one for one in cached], dtype=np.int64)
+    if original is not None:
+        found[sent_tokens != np.array(original, dtype=np.int64)] = CACHE_UNKNOWN
+    return found
 
 
 def lengths(batch: RequestBatch | LooseBatch) -> list[int]:
     """Return the different lengths of a batch's columns, shortest first."""
     columns: tuple[Sequence[Any] | None, ...]
-    columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s)
+    columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s, batch.h)
     return sorted({len(column) for column in columns if column is not None})
 
 
@@ -82,7 +117,7 @@ def judge(batch: LooseBatch, codec: Codec) -> tuple[RequestColumns, list[Rejecte
         else:
             reason, detail = row
             refused.setdefault(reason, (f"row {at}: {detail}", []))[1].append(at)
-    return _columns_of_rows(good), [
+    return _columns_of_rows(good, has_cached=batch.h is not None), [
         Rejected(
             reason, more(detail, len(rows)), codec.encode(_as_sent(batch, rows)), rows=len(rows)
         )
@@ -122,6 +157,7 @@ def _row(batch: LooseBatch, at: int, codec: Codec) -> _Row | tuple[Rejection, st
         cells["o"],
         Compressibility.UNKNOWN if cells["c"] is None else cells["c"],
         cells["p"] > 0 and not cells["s"],
+        _cached(cells["h"], cells["p"], cells["q"]),
     )
 
 
@@ -135,11 +171,12 @@ def _as_sent(batch: LooseBatch, rows: list[int]) -> dict[str, Any]:
     }
 
 
-def _columns_of_rows(rows: list[_Row]) -> RequestColumns:
+def _columns_of_rows(rows: list[_Row], *, has_cached: bool) -> RequestColumns:
     return RequestColumns(
         np.array([row.arrival_s for row in rows], dtype=np.float64),
         np.array([row.prompt_tokens for row in rows], dtype=np.int64),
         np.array([row.completion_tokens for row in rows], dtype=np.int64),
         np.array([row.compressibility for row in rows], dtype=np.int8),
         np.array([row.measured for row in rows], dtype=np.bool_),
+        np.array([row.cached_tokens for row in rows], dtype=np.int64) if has_cached else None,
     )

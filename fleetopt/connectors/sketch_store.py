@@ -56,6 +56,10 @@ end
 return {1, ARGV[2]}
 """
 
+LAYOUT_VERSION: Final = 2
+"""Of the bytes stored. Another one makes other keys, so that old sketches are never misread: a
+worker finds none, and rebuilds them from the log's last window."""
+
 _FLEET: Final = b"fleet:"
 
 
@@ -80,8 +84,8 @@ class StoredCover:
 
 
 def sketch_epoch(topic_id: str, slice_s: int) -> str:
-    """Return what sketches depend on beside the topic's name: its id, and how time is cut."""
-    return f"{topic_id}:{slice_s}s"
+    """Return what sketches depend on beside the topic's name: its id, slice length, version."""
+    return f"{topic_id}:{slice_s}s:v{LAYOUT_VERSION}"
 
 
 class SketchStore:

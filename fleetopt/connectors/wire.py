@@ -93,6 +93,7 @@ class RequestBatch(Struct, frozen=True, gc=False, omit_defaults=True):
     c: list[ClassCode] | None = None  # Compressibility by row
     q: list[Tokens] | None = None  # prompt tokens before compression
     s: list[Flag] | None = None  # 1 where the tokens are unknown (failed or rejected)
+    h: list[Tokens | None] | None = None  # of `p`, in the prefix cache; None where unknown
     src: SourceName = ""
     seq: Sequence = 0
     until_s: EpochSeconds | None = None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from fleetopt.connectors.columns import RequestColumns, concatenate
+from fleetopt.connectors.columns import CACHE_UNKNOWN, RequestColumns, concatenate
 from fleetopt.connectors.decode import Batch, decode_message
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestLog
@@ -175,5 +175,13 @@ def _as_json(fleet: str, columns: RequestColumns) -> bytes:
             "o": columns.completion_tokens.tolist(),
             "c": columns.compressibility.tolist(),
             "s": (~columns.measured).astype(int).tolist(),
+            **_cached(columns),
         }
     )
+
+
+def _cached(columns: RequestColumns) -> dict[str, list[int | None]]:
+    if columns.cached_tokens is None:
+        return {}
+    cached = columns.cached_tokens.tolist()
+    return {"h": [None if tokens == CACHE_UNKNOWN else tokens for tokens in cached]}

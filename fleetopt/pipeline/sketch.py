@@ -15,7 +15,8 @@ import numpy as np
 from fastdigest import TDigest
 from numpy.typing import NDArray
 
-from fleetopt.connectors.columns import RequestColumns
+from fleetopt.connectors.columns import CACHE_UNKNOWN, RequestColumns
+from fleetopt.connectors.sketch_store import LAYOUT_VERSION
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import EDGES_TOKENS, bin_holding
 from fleetopt.planner.moments import MOMENTS, TokenMoments
@@ -24,7 +25,6 @@ CENTROIDS: Final = 100
 CELLS: Final = 60
 """Arrival counts are kept per second, or per 1/60 of a slice longer than a minute."""
 
-_VERSION: Final = 1
 _CHECKSUM_BYTES: Final = 4
 
 
@@ -35,6 +35,7 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     moments: bytes  # float64, those rows
     total_tokens: bytes
     prompt_tokens: bytes
+    cache_known: int = 0  # absent in older versions, which are told apart by their number
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -54,11 +55,13 @@ def cells_in(slice_s: int) -> int:
 class Sketch:
     """Requests of one slice: moments, arrival counts, digests of total and prompt tokens."""
 
-    __slots__ = ("arrivals", "moments", "prompt_tokens", "total_tokens")
+    __slots__ = ("arrivals", "cache_known_count", "moments", "prompt_tokens", "total_tokens")
 
     def __init__(self, cells: int) -> None:
         self.arrivals: NDArray[np.uint32] = np.zeros(cells, dtype=np.uint32)
         self.moments = TokenMoments.zero()
+        self.cache_known_count = 0
+        """Requests whose log says how much of the prompt was cached; the others count as none."""
         self.total_tokens = TDigest(max_centroids=CENTROIDS)
         self.prompt_tokens = TDigest(max_centroids=CENTROIDS)
 
@@ -84,8 +87,12 @@ class Sketch:
             columns = columns.take(columns.measured)
         if not len(columns):
             return
+        cached = columns.cached_tokens
+        if cached is not None:
+            self.cache_known_count += int((cached != CACHE_UNKNOWN).sum())
+            cached = np.maximum(cached, 0)
         self.moments = self.moments + TokenMoments.from_requests(
-            columns.prompt_tokens, columns.completion_tokens, columns.compressibility
+            columns.prompt_tokens, columns.completion_tokens, columns.compressibility, cached
         )
         total_tokens = columns.prompt_tokens + columns.completion_tokens
         # fastdigest reads a list of floats 3 times as fast as an array.
@@ -101,6 +108,7 @@ class Sketch:
             )
         self.arrivals += other.arrivals
         self.moments = self.moments + other.moments
+        self.cache_known_count += other.cache_known_count
         self.total_tokens.merge_inplace(other.total_tokens)
         self.prompt_tokens.merge_inplace(other.prompt_tokens)
 
@@ -160,12 +168,13 @@ class Sketch:
         filled = np.flatnonzero(rows[:, 0])
         stored = _encoder.encode(
             _Stored(
-                _VERSION,
+                LAYOUT_VERSION,
                 self.arrivals.tobytes(),
                 filled.astype(np.uint16).tobytes(),
                 rows[filled].tobytes(),
                 self.total_tokens.to_bytes(),
                 self.prompt_tokens.to_bytes(),
+                self.cache_known_count,
             )
         )
         return _checksum(stored) + stored
@@ -180,9 +189,9 @@ class Sketch:
             )
         try:
             stored = _decoder.decode(data[_CHECKSUM_BYTES:])
-            if stored.version != _VERSION:
+            if stored.version != LAYOUT_VERSION:
                 raise InputError(
-                    f"a sketch of version {stored.version}, this program reads {_VERSION}: "
+                    f"a sketch of version {stored.version}, this program reads {LAYOUT_VERSION}: "
                     "update FleetOpt, or delete the stored sketches to rebuild them from the log"
                 )
             arrivals = np.frombuffer(stored.arrivals, dtype=np.uint32)
@@ -193,6 +202,7 @@ class Sketch:
             moments = np.frombuffer(stored.moments).reshape(len(filled), MOMENTS)
             values.reshape(-1, MOMENTS)[filled] = moments
             sketch.moments = TokenMoments(values)
+            sketch.cache_known_count = stored.cache_known
             sketch.total_tokens = TDigest.from_bytes(stored.total_tokens)
             sketch.prompt_tokens = TDigest.from_bytes(stored.prompt_tokens)
         except (msgspec.DecodeError, ValueError, IndexError) as error:

@@ -112,6 +112,8 @@ def _planned(
         planned_arrival_rate_per_s=planned_per_s,
         mean_arrival_rate_per_s=arrivals.mean_per_s,
         peak_arrival_rate_per_s=max(arrivals.peak_per_s, floor_per_s),
+        cached_prompt_share=whole.moments.cached_share,
+        cache_known_share=whole.cache_known_count / max(whole.measured_count, 1),
     )
     if not arrived:
         return None, evidence
@@ -121,6 +123,7 @@ def _planned(
         dispersion=arrivals.dispersion,
         sample_count=whole.measured_count,
         dispersion_by_scale=arrivals.dispersion_by_scale,
+        cache_known_share=whole.cache_known_count / whole.measured_count,
     )
     return workload, evidence
 

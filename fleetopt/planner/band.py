@@ -1,12 +1,15 @@
 """The compression band B < L ≤ γB: which of its requests move to the short pool, and as what.
 
 A compressed request arrives with i = B − o: priced so, and never as an average short one.
+What is cut from a prompt breaks the cached prefix, so none of a compressed one is cached.
 """
 
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fleetopt.planner.moments import CACHED, CACHED_SQ
 
 Array = NDArray[np.float64]
 
@@ -44,7 +47,7 @@ def compressed(moments: Array, boundary_tokens: Array) -> Array:
 
     Parameters
     ----------
-    moments : shape (6, …)
+    moments : shape (8, …)
         Moments before compression; only n, Σo and Σo² matter.
     boundary_tokens : shape (…,)
         B.
@@ -54,4 +57,5 @@ def compressed(moments: Array, boundary_tokens: Array) -> Array:
     after[1] = boundary_tokens * count - output
     after[4] = boundary_tokens * output - output_sq
     after[3] = boundary_tokens * after[1] - after[4]
+    after[CACHED] = after[CACHED_SQ] = 0.0
     return after

@@ -40,6 +40,7 @@ class Premise(StrEnum):
     ARRIVAL_RATE = "arrival_rate_per_s"
     COMPRESSIBLE_SHARE = "compressible_share"
     SLO_BASE = "slo_base_s"
+    CACHED_SHARE = "cached_share"
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,8 @@ def _variations(
         if share != request.compressible_share:
             asked = replace(request, compressible_share=share)
             yield Premise.COMPRESSIBLE_SHARE, share, workload, asked
+    if workload.moments.cached_share > 0.0:  # a cold cache
+        yield Premise.CACHED_SHARE, 0.0, workload.with_cached_share(0.0), request
     for base_s in _bases_s(request.slo_ttft_p99.base_s):
         target = replace(request.slo_ttft_p99, base_s=base_s)
         yield Premise.SLO_BASE, base_s, workload, replace(request, slo_ttft_p99=target)

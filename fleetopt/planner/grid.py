@@ -44,11 +44,11 @@ class Grid:
     request: PlanRequest
     dispersion: float
     steps: int  # of γ, γ = 1 included
-    moments: Array  # (6, bins), of what fits C_l
+    moments: Array  # (8, bins), of what fits C_l
     boundaries: Array  # (rows,), B in tokens; 1 in row 0
     arrival_rate_per_s: float
     movable: Array  # (steps − 1, rows), requests that each step adds to the compressed
-    moved: Array  # (7, cells), the compressed before compression; last, their CONTEXT_SQ
+    moved: Array  # (9, cells), the compressed before compression; last, their CONTEXT_SQ
     below: Array  # (7, rows), work of all bins below each boundary on the short engine
     above: Array  # (7, rows), work of all bins above it on the long engine
 
@@ -160,7 +160,7 @@ class Grid:
         return np.asarray(np.maximum(counts, 0.0))
 
     def _arrived(self, cells: Index) -> Array:
-        """Moments of the compressed as they arrive, shape (6, cells)."""
+        """Moments of the compressed as they arrive, shape (8, cells)."""
         return compressed(self.moved[:MOMENTS, cells], self.boundaries[cells % self.rows])
 
     def _mix(self, counts: Array, arrived: Array | None) -> PromptMix:
@@ -251,9 +251,9 @@ def _below(per_bin: Array) -> Array:
 def _movable(
     compressible: Array, compressible_context_sq: Array, boundaries: Array, steps: int
 ) -> Array:
-    """What each step of γ adds to the compressed, shape (7, steps − 1, rows).
+    """What each step of γ adds to the compressed, shape (9, steps − 1, rows).
 
-    Six moments before compression and the squared context on the long engine. Step s of row r
+    Eight moments before compression and the squared context on the long engine. Step s of row r
     adds the requests of bin r + s that may and can be compressed. Which of these can is told by
     their own outputs: with those of all requests of the bin, some would arrive with no prompt.
     """

@@ -88,6 +88,8 @@ class Evidence:
     planned_arrival_rate_per_s: float
     mean_arrival_rate_per_s: float
     peak_arrival_rate_per_s: float
+    cached_prompt_share: float = 0.0  # of all prompt tokens; unknown ones count as not cached
+    cache_known_share: float = 0.0  # of the requests, those whose cached tokens were logged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from fleetopt.planner import moments as token_moments
 from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.moments import MOMENTS
 from fleetopt.planner.request import Admission, PlanRequest
 
 # Rows of a work array, shape (7, …): sums over requests.
@@ -20,11 +22,17 @@ ITERATIONS: Final = 1  # I
 ITERATIONS_SQ: Final = 2  # I²
 CONTEXT: Final = 3  # K, context-iterations
 CONTEXT_SQ: Final = 4  # squared context, summed over iterations
-PROMPT: Final = 5  # i
-PROMPT_SQ: Final = 6  # i²
+PROMPT: Final = 5  # i − g, prompt tokens that are computed
+PROMPT_SQ: Final = 6  # i² − g², twice the pairs of a computed token and one before it
 WORK: Final = 7
 
-_PROMPT, _COMPLETION, _PROMPT_SQ, _CROSS, _COMPLETION_SQ = range(1, 6)
+_COUNT, _PROMPT, _COMPLETION = token_moments.COUNT, token_moments.PROMPT, token_moments.COMPLETION
+_PROMPT_SQ, _CROSS, _COMPLETION_SQ = (
+    token_moments.PROMPT_SQ,
+    token_moments.CROSS,
+    token_moments.COMPLETION_SQ,
+)
+_CACHED, _CACHED_SQ = token_moments.CACHED, token_moments.CACHED_SQ
 
 
 def work(
@@ -34,8 +42,8 @@ def work(
 
     Parameters
     ----------
-    moments : NDArray[np.float64], shape (6, …)
-        n, Σi, Σo, Σi², Σi·o, Σo² of each group.
+    moments : NDArray[np.float64], shape (8, …)
+        n, Σi, Σo, Σi², Σi·o, Σo², Σg, Σg² of each group.
     length_tokens : NDArray[np.float64], shape (…,)
         About the total length L of the group's requests; used for CONTEXT_SQ only.
     profile : EngineProfile
@@ -44,18 +52,24 @@ def work(
     Returns
     -------
     NDArray[np.float64], shape (7, …)
-        Rows REQUESTS … PROMPT_SQ. A request runs I = i/ch + ½ + o iterations and
-        K = (i/ch + ½)·i/2 + o·(i + o/2) context-iterations.
+        Rows REQUESTS … PROMPT_SQ. A request whose first g prompt tokens are cached runs
+        I = (i − g)/ch + ½ + o iterations and K = ((i − g)/ch + ½)·(i + g)/2 + o·(i + o/2)
+        context-iterations. What is cached takes room and is read like any other context.
 
     Notes
     -----
     The squared context needs third moments. Within a bin L is known to 9 %, so i³ ≤ L·i² and
     o·(L² + L·i + i²)/3 ≤ o·L²/3 + 2·L·i·o/3 bound it from above: slots err on the safe side.
+    With g, i·g ≤ L·g and Σg³ ≥ (Σg²)²/Σg keep it an upper bound. So is I², which takes g as 0.
     """
     chunk = profile.prefill_chunk_tokens
-    result = (moment_rows(chunk) @ moments.reshape(6, -1)).reshape(WORK, *moments.shape[1:])
+    result = (moment_rows(chunk) @ moments.reshape(MOMENTS, -1)).reshape(WORK, *moments.shape[1:])
     by_length = moments[_PROMPT_SQ] * (1.0 / (3.0 * chunk)) + moments[_CROSS] * (2.0 / 3.0)
     by_length += (length_tokens * (1.0 / 3.0)) * moments[_COMPLETION]
+    cached, cached_sq = moments[_CACHED], moments[_CACHED_SQ]
+    if cached.any():
+        by_length += cached * (1.0 / 6.0)
+        result[CONTEXT_SQ] -= cached_sq * cached_sq / np.maximum(3.0 * chunk * cached, 1e-300)
     by_length *= length_tokens
     result[CONTEXT_SQ] += by_length
     return np.asarray(result)
@@ -63,14 +77,17 @@ def work(
 
 @cache
 def moment_rows(chunk: int) -> NDArray[np.float64]:
-    """Work as linear functions of the moments, shape (7, 6); CONTEXT_SQ but for L's part."""
-    rows = np.zeros((WORK, 6))
-    rows[REQUESTS, 0] = 1.0
-    rows[ITERATIONS, :3] = 0.5, 1.0 / chunk, 1.0
-    rows[ITERATIONS_SQ] = 0.25, 1.0 / chunk, 1.0, chunk**-2, 2.0 / chunk, 1.0
-    rows[CONTEXT, 1:] = 0.25, 0.0, 0.5 / chunk, 1.0, 0.5
-    rows[CONTEXT_SQ, _PROMPT_SQ] = 1.0 / 6.0
+    """Work as linear functions of the moments, shape (7, 8); CONTEXT_SQ but for L's part."""
+    rows = np.zeros((WORK, MOMENTS))
+    rows[REQUESTS, _COUNT] = 1.0
+    rows[ITERATIONS, : _COMPLETION + 1] = 0.5, 1.0 / chunk, 1.0
+    rows[ITERATIONS, _CACHED] = -1.0 / chunk
+    rows[ITERATIONS_SQ, :_CACHED] = 0.25, 1.0 / chunk, 1.0, chunk**-2, 2.0 / chunk, 1.0
+    rows[CONTEXT, _PROMPT:_CACHED] = 0.25, 0.0, 0.5 / chunk, 1.0, 0.5
+    rows[CONTEXT, _CACHED:] = 0.25, -0.5 / chunk
+    rows[CONTEXT_SQ, [_PROMPT_SQ, _CACHED_SQ]] = 1.0 / 6.0
     rows[PROMPT, _PROMPT] = rows[PROMPT_SQ, _PROMPT_SQ] = 1.0
+    rows[PROMPT, _CACHED] = rows[PROMPT_SQ, _CACHED_SQ] = -1.0
     rows.setflags(write=False)
     return rows
 

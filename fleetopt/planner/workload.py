@@ -40,6 +40,9 @@ class Workload:
         Requests that the moments were measured on; 0 for a given distribution.
     dispersion_by_scale : tuple of Dispersion
         The same index at several window lengths, shortest first; empty where it is not measured.
+    cache_known_share : float
+        Of the requests, those whose cached prompt tokens are known, or assumed; the others
+        count as nothing cached.
     """
 
     moments: TokenMoments
@@ -47,6 +50,7 @@ class Workload:
     dispersion: float = 1.0
     sample_count: int = 0
     dispersion_by_scale: tuple[Dispersion, ...] = ()
+    cache_known_share: float = 0.0
 
     def __post_init__(self) -> None:
         rate = self.arrival_rate_per_s
@@ -56,6 +60,8 @@ class Workload:
             raise InputError(f"dispersion is {self.dispersion}; expected a finite number ≥ 1")
         if self.sample_count < 0:
             raise InputError(f"sample_count is {self.sample_count}; expected ≥ 0")
+        if not 0.0 <= self.cache_known_share <= 1.0:
+            raise InputError(f"cache_known_share is {self.cache_known_share}; expected 0 to 1")
 
     def dispersion_at(self, window_s: float) -> float:
         """Index of dispersion of counts at a time scale; `dispersion` where none is measured."""
@@ -71,11 +77,22 @@ class Workload:
         compressibility: ArrayLike | None = None,
         dispersion: float = 1.0,
         dispersion_by_scale: tuple[Dispersion, ...] = (),
+        cached_tokens: ArrayLike | None = None,
     ) -> Self:
-        """Workload with the lengths of the given requests at a given rate."""
-        moments = TokenMoments.from_requests(prompt_tokens, completion_tokens, compressibility)
+        """Workload with the lengths of the given requests at a given rate.
+
+        `cached_tokens` of each prompt are in the prefix cache, < 0 where that is unknown.
+        """
+        known_share = 0.0
+        if cached_tokens is not None:
+            cached = np.asarray(cached_tokens)
+            known_share = float((cached >= 0).mean()) if cached.size else 0.0
+            cached_tokens = np.maximum(cached, 0)
+        moments = TokenMoments.from_requests(
+            prompt_tokens, completion_tokens, compressibility, cached_tokens
+        )
         count = int(moments.count)
-        return cls(moments, arrival_rate_per_s, dispersion, count, dispersion_by_scale)
+        return cls(moments, arrival_rate_per_s, dispersion, count, dispersion_by_scale, known_share)
 
     @classmethod
     def from_cdf(
@@ -114,9 +131,24 @@ class Workload:
         i, o = 1.0 - output_share, output_share
         values = np.zeros((len(Compressibility), BINS, MOMENTS))
         values[Compressibility.UNKNOWN] = np.stack(
-            [mass, i * first, o * first, i * i * second, i * o * second, o * o * second], axis=-1
+            [
+                mass,
+                i * first,
+                o * first,
+                i * i * second,
+                i * o * second,
+                o * o * second,
+                np.zeros_like(mass),
+                np.zeros_like(mass),
+            ],
+            axis=-1,
         )
         return cls(TokenMoments(values), arrival_rate_per_s)
+
+    def with_cached_share(self, share: float) -> "Workload":
+        """The same requests with this share of every prompt in the prefix cache: a premise."""
+        moments = self.moments.with_cached_share(share)
+        return replace(self, moments=moments, cache_known_share=1.0)
 
     def scaled_to(self, arrival_rate_per_s: float) -> "Workload":
         """The same lengths and burstiness at another rate."""

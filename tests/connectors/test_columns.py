@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import get_args, get_type_hints
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetopt.connectors.columns import (
+    CACHE_UNKNOWN,
     CATEGORY_COMPRESSIBILITY,
     MAX_TOKENS,
     RequestColumns,
@@ -20,6 +22,7 @@ from fleetopt.connectors.wire import RequestLog
 from fleetopt.planner.moments import Compressibility, TokenMoments
 
 ARRAYS = ("arrival_s", "prompt_tokens", "completion_tokens", "compressibility", "measured")
+CACHED = "cached_tokens"
 
 
 def columns(rows: int) -> RequestColumns:
@@ -34,7 +37,20 @@ def columns(rows: int) -> RequestColumns:
 
 
 def same(one: RequestColumns, other: RequestColumns) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ARRAYS)
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in (*ARRAYS, CACHED)
+    )
+
+
+def test_what_is_cached_stays_unknown_beside_parts_that_say_it() -> None:
+    silent, telling = columns(2), replace(columns(3), cached_tokens=np.array([0, -1, 7]))
+    joined = concatenate([silent, telling]).cached_tokens
+    assert joined is not None
+    assert joined.tolist() == [CACHE_UNKNOWN, CACHE_UNKNOWN, 0, CACHE_UNKNOWN, 7]
+    taken = telling.take(slice(1, 3)).cached_tokens
+    assert taken is not None
+    assert taken.tolist() == [CACHE_UNKNOWN, 7]
+    assert concatenate([silent, silent]).cached_tokens is None
 
 
 @given(rows=st.integers(0, 50), cuts=st.lists(st.integers(0, 50), max_size=5))

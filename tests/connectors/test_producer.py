@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ records_of_a_fleet = st.lists(
         prompt_tokens=tokens,
         completion_tokens=tokens,
         original_prompt_tokens=st.none() | tokens,
+        cached_prompt_tokens=st.none() | tokens,
         category=st.none() | st.sampled_from(["prose", "rag", "code", "tool", "chat", "other"]),
         status=st.none() | st.sampled_from(["ok", "error", "rejected"]),
     ),
@@ -44,13 +46,13 @@ def test_a_batch_says_what_its_records_said(records: list[RequestLog]) -> None:
     assert not decoded.rejected
     assert (batch.fleet, batch.src, batch.seq) == ("f", "src", 7)
     expected = columns_of_records(records)
-    for name in ("arrival_s", "prompt_tokens", "completion_tokens", "compressibility", "measured"):
+    for name in (field.name for field in fields(expected)):
         np.testing.assert_array_equal(getattr(batch.columns, name), getattr(expected, name))
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
     batch = batch_of("f", [RequestLog("f", "1", 1.0, 3, 2)])
-    assert batch.c is batch.q is batch.s is None
+    assert batch.c is batch.q is batch.s is batch.h is None
 
 
 def requests(fleet: str, count: int) -> list[RequestLog]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetopt.connectors.columns import CACHE_UNKNOWN
 from fleetopt.connectors.decode import Decoded, decode_message
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejection, RequestBatch, encode_batch
@@ -203,6 +204,41 @@ def test_tokens_before_compression_are_what_a_record_counts_for() -> None:
     assert columns_of_records(decoded.records).prompt_tokens.tolist() == [500]
 
 
+@pytest.mark.parametrize(
+    ("fields", "cached"),
+    [
+        ({}, None),
+        ({"cached_prompt_tokens": 0}, [0]),
+        ({"cached_prompt_tokens": 7}, [7]),
+        ({"cached_prompt_tokens": 7, "original_prompt_tokens": 10}, [7]),  # nothing was cut
+        ({"cached_prompt_tokens": 7, "original_prompt_tokens": 500}, [CACHE_UNKNOWN]),
+    ],
+)
+@FORMATS
+def test_cached_tokens_of_a_compressed_prompt_say_nothing_of_the_whole_one(
+    encode: Encode, fields: dict[str, Any], cached: list[int] | None
+) -> None:
+    row = RECORD | {"prompt_tokens": 10} | fields
+    of_record = columns_of_records(decode_message(encode(row)).records).cached_tokens
+    batch: dict[str, Any] = {"v": 1, "fleet": "f", "ts": [row["arrival_s"]], "p": [10], "o": [1]}
+    if "cached_prompt_tokens" in row:
+        batch["h"] = [row["cached_prompt_tokens"]]
+    if "original_prompt_tokens" in row:
+        batch["q"] = [row["original_prompt_tokens"]]
+    bad = batch | {name: [*batch[name], -1] for name in batch if name not in ("v", "fleet")}
+    whole, judged = (decode_message(encode(each)).batches[0].columns for each in (batch, bad))
+    for found in (of_record, whole.cached_tokens, judged.cached_tokens):
+        assert (None if found is None else found.tolist()) == cached
+
+
+@FORMATS
+def test_a_batch_may_know_the_cache_of_some_rows_only(encode: Encode) -> None:
+    batch = {"v": 1, "fleet": "f", "ts": [1.5, 2.5], "p": [9, 9], "o": [1, 1], "h": [None, 4]}
+    (decoded,) = decode_message(encode(batch)).batches
+    assert decoded.columns.cached_tokens is not None
+    assert decoded.columns.cached_tokens.tolist() == [CACHE_UNKNOWN, 4]
+
+
 def test_what_we_encode_we_decode() -> None:
     sent = RequestBatch(1, "f", [1.5, 2.5], [1, 2], [3, 4], c=[0, 1], src="s", seq=2, until_s=3.0)
     (batch,) = decode_message(encode_batch(sent)).batches
@@ -331,7 +367,7 @@ BAD_CELLS: list[tuple[str, Any, Rejection]] = [
     ("s", -1, Rejection.OUT_OF_RANGE),
     ("s", "no", Rejection.INVALID),
 ]
-FULL = BATCH | {"c": [0, 1, 2], "q": [100, 200, 300], "s": [0, 0, 0]}
+FULL = BATCH | {"c": [0, 1, 2], "q": [100, 200, 300], "s": [0, 0, 0], "h": [0, None, 50]}
 
 
 def with_cell(name: str, at: int, value: Any) -> dict[str, Any]:
@@ -484,7 +520,7 @@ CELL = st.one_of(
     st.just([]),
     st.just({}),
 )
-COLUMNS = ["ts", "p", "o", "c", "q", "s"]
+COLUMNS = ["ts", "p", "o", "c", "q", "s", "h"]
 
 
 @given(value=st.binary(max_size=200))

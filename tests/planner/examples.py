@@ -71,7 +71,11 @@ def workloads(draw: st.DrawFn) -> Workload:
     i, o = np.concatenate(prompt), np.concatenate(completion)
     classes = rng.integers(0, 3, i.size)
     rate = draw(st.floats(0.01, 3_000.0))
-    return Workload.from_requests(i, o, rate, classes, draw(st.sampled_from([1.0, 1.0, 4.0, 60.0])))
+    dispersion = draw(st.sampled_from([1.0, 1.0, 4.0, 60.0]))
+    cached = draw(st.sampled_from([None, None, 0.3, 1.0]))
+    if cached is not None:  # some prompts are found in the cache to different lengths, some not
+        cached = (i * rng.choice([0.0, 0.5 * cached, cached], i.size)).astype(np.int64)
+    return Workload.from_requests(i, o, rate, classes, dispersion, cached_tokens=cached)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.grid import ONE_POOL, Grid, build
 from fleetopt.planner.loose import surely_meets
-from fleetopt.planner.moments import Compressibility
+from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cheapest
@@ -254,5 +254,5 @@ def test_what_may_be_compressed_is_judged_by_its_own_outputs() -> None:
         room = drawn.boundaries[drawn.cells % drawn.rows] * KEPT_PROMPT_SHARE
         left = moved[0] * drawn.boundaries[drawn.cells % drawn.rows] - moved[2]
         assert (left >= moved[0] * room - 1e-9).all()
-        arrived = compressed(moved[:6], drawn.boundaries[drawn.cells % drawn.rows])
+        arrived = compressed(moved[:MOMENTS], drawn.boundaries[drawn.cells % drawn.rows])
         assert (arrived >= -1e-9).all()

@@ -6,17 +6,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed, fitting_share
+from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.request import Admission
-from fleetopt.planner.service import CONTEXT_SQ, load, slots, work
+from fleetopt.planner.service import (
+    CONTEXT,
+    CONTEXT_SQ,
+    ITERATIONS,
+    ITERATIONS_SQ,
+    PROMPT,
+    PROMPT_SQ,
+    load,
+    slots,
+    work,
+)
 from fleetopt.planner.workload import Workload
-from tests.planner.examples import H100, PAPER, chat, request_for
+from tests.planner.examples import H100, PAPER, chat, engines, request_for
 
 
-def sums(prompt: np.ndarray, completion: np.ndarray) -> np.ndarray:
+def sums(
+    prompt: np.ndarray, completion: np.ndarray, cached: np.ndarray | None = None
+) -> np.ndarray:
     """Moments of one group of requests."""
     i, o = prompt.astype(float), completion.astype(float)
-    return np.array([i.size, i.sum(), o.sum(), (i * i).sum(), (i * o).sum(), (o * o).sum()])
+    h = np.zeros_like(i) if cached is None else cached.astype(float)
+    weights = (np.ones_like(i), i, o, i * i, i * o, o * o, h, h * h)
+    return np.array([weight.sum() for weight in weights])
 
 
 def test_work_is_the_sum_over_requests() -> None:
@@ -34,6 +49,48 @@ def test_squared_context_is_bounded_from_above_and_not_by_much(i: int, o: int) -
     got = work(sums(np.array([i]), np.array([o])), np.asarray(float(i + o)), H100)[CONTEXT_SQ]
     exact = (i / 2048 + 0.5) * i * i / 3 + ((i + o) ** 3 - i**3) / 3
     assert exact * (1 - 1e-9) <= got <= 1.2 * exact + 1.0
+
+
+@given(st.integers(1, 30_000), st.integers(0, 3_000), st.floats(0.0, 1.0))
+def test_what_is_cached_is_read_but_not_computed(i: int, o: int, share: float) -> None:
+    h = int(share * (i - 1))
+    got = work(sums(*map(np.array, ([i], [o], [h]))), np.asarray(float(i + o)), H100)
+    iterations = (i - h) / 2048 + 0.5 + o
+    context = ((i - h) / 2048 + 0.5) * (i + h) / 2 + o * (i + o / 2)
+    context_sq = ((i - h) / 2048 + 0.5) * (i * i + i * h + h * h) / 3 + ((i + o) ** 3 - i**3) / 3
+    assert got[[ITERATIONS, CONTEXT, PROMPT, PROMPT_SQ]] == pytest.approx(
+        [iterations, context, i - h, i * i - h * h], rel=1e-9
+    )
+    assert got[ITERATIONS_SQ] >= iterations**2 * (1 - 1e-9)
+    assert context_sq * (1 - 1e-9) <= got[CONTEXT_SQ] <= 1.2 * context_sq + 1.0
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20), st.sampled_from([0, 3, 400]))
+def test_squared_context_is_bounded_from_above_however_caches_are_spread(
+    shares: list[float], o: int
+) -> None:
+    i = np.full(len(shares), 9_000)
+    h = np.floor(np.array(shares) * 8_999)
+    got = work(sums(i, np.full(i.size, o), h), np.asarray(float(9_000 + o)), H100)[CONTEXT_SQ]
+    prefill = ((i - h) / 2048 + 0.5) * (i * i + i * h + h * h) / 3
+    exact = (prefill + ((i + o) ** 3 - i**3) / 3).sum()
+    assert exact * (1 - 1e-9) <= got
+
+
+@given(engines(), st.integers(1, 40_000), st.integers(0, 3_000), st.data())
+def test_the_load_never_rises_with_what_is_cached(
+    engine: EngineProfile, i: int, o: int, data: st.DataObject
+) -> None:
+    """But for what reading a short prefix costs, where prefill is free."""
+    less, more = sorted(data.draw(st.tuples(*[st.integers(0, i - 1)] * 2)))
+    found = []
+    for h in (less, more):
+        per_s = work(sums(*map(np.array, ([i], [o], [h]))), np.asarray(float(i + o)), engine)
+        found.append(float(load(per_s, np.asarray(8.0), engine)))
+    read_s = engine.per_context_token_s * (more - less) / 4
+    saved_s = (engine.base_iteration_s / 8 + engine.per_sequence_s) / engine.prefill_chunk_tokens
+    saved_s = (saved_s + engine.prefill_token_s) * (more - less)
+    assert found[1] <= found[0] * (1 + 1e-9) + max(read_s - saved_s, 0.0)
 
 
 def test_reserved_slots_are_the_papers() -> None:
@@ -91,7 +148,7 @@ def test_load_counts_every_term_of_an_iteration() -> None:
 @given(st.lists(st.integers(0, 4_000), min_size=1, max_size=40), st.sampled_from([4_096, 9_741]))
 def test_compressed_requests_arrive_with_what_is_left_of_b(outputs: list[int], b: int) -> None:
     o = np.array(outputs)
-    before, after = sums(np.full(o.size, 12_000), o), sums(b - o, o)
+    before, after = sums(np.full(o.size, 12_000), o, np.full(o.size, 9_000)), sums(b - o, o)
     assert compressed(before, np.asarray(float(b))) == pytest.approx(after)
 
 

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import BINS, EDGES_TOKENS, bin_of, nearest_edges
-from fleetopt.planner.workload import ArrivalStatistics, Compressibility, TokenMoments, Workload
+from fleetopt.planner.workload import (
+    MOMENTS,
+    ArrivalStatistics,
+    Compressibility,
+    TokenMoments,
+    Workload,
+)
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 200_000), st.integers(0, 20_000), st.sampled_from(Compressibility)),
@@ -44,10 +50,10 @@ def test_nearest_edges_are_the_edge_itself_or_both_neighbours() -> None:
 def test_moments_are_the_sums_over_the_requests(
     rows: list[tuple[int, int, Compressibility]],
 ) -> None:
-    expected = np.zeros((3, BINS, 6))
+    expected = np.zeros((3, BINS, MOMENTS))
     for i, o, kind in rows:
         cell = int(np.searchsorted(EDGES_TOKENS, i + o))
-        expected[kind, cell] += [1, i, o, i * i, i * o, o * o]
+        expected[kind, cell, :6] += [1, i, o, i * i, i * o, o * o]
     assert np.array_equal(moments_of(rows).values, expected)
 
 
@@ -61,6 +67,77 @@ def test_merging_is_exact_in_any_order(
     assert (x + y) + z == x + (y + z) == z + (y + x) == moments_of(a + b + c)
     assert x + TokenMoments.zero() == x
     assert (x + y).count == len(a) + len(b)
+
+
+CACHED_ROWS = st.lists(
+    st.tuples(st.integers(0, 200_000), st.integers(0, 20_000), st.integers(0, 300_000)),
+    max_size=50,
+)
+
+
+def cached_moments_of(rows: list[tuple[int, int, int]]) -> TokenMoments:
+    """Moments of rows of (prompt, completion, cached)."""
+    prompt, completion, cached = ([row[at] for row in rows] for at in range(3))
+    return TokenMoments.from_requests(prompt, completion, cached_tokens=cached)
+
+
+@given(CACHED_ROWS, CACHED_ROWS)
+def test_cached_tokens_are_summed_and_merged_up_to_each_prompts_last_token(
+    a: list[tuple[int, int, int]], b: list[tuple[int, int, int]]
+) -> None:
+    expected = np.zeros((BINS, 2))
+    for i, o, given_h in a + b:
+        h = min(given_h, max(i - 1, 0))
+        expected[np.searchsorted(EDGES_TOKENS, i + o)] += [h, h * h]
+    merged = cached_moments_of(a) + cached_moments_of(b)
+    assert np.array_equal(merged.values[Compressibility.UNKNOWN, :, 6:], expected)
+    assert merged == cached_moments_of(a + b)
+    prompts = sum(row[0] for row in a + b)
+    assert merged.cached_share == pytest.approx(expected[:, 0].sum() / max(prompts, 1))
+
+
+@given(CACHED_ROWS)
+def test_nothing_cached_is_the_same_as_not_said(rows: list[tuple[int, int, int]]) -> None:
+    cold = cached_moments_of([(i, o, 0) for i, o, _ in rows])
+    assert cold == moments_of([(i, o, Compressibility.UNKNOWN) for i, o, _ in rows])
+    assert cached_moments_of(rows).with_cached_share(0.0) == cold
+
+
+@given(CACHED_ROWS, st.floats(0.0, 1.0))
+def test_an_assumed_share_is_that_of_every_prompt(
+    rows: list[tuple[int, int, int]], share: float
+) -> None:
+    assumed = cached_moments_of(rows).with_cached_share(share).values.sum(axis=0)
+    count, prompt, _, prompt_sq, _, _, cached, cached_sq = assumed.T
+    room = np.maximum(prompt - count, 0.0)
+    assert np.allclose(cached, np.minimum(share * prompt, room), rtol=1e-12)
+    assert (cached_sq <= prompt_sq).all()
+    assert (cached * cached <= count * cached_sq * (1 + 1e-9) + 1e-9).all()
+
+
+def test_the_share_of_known_caches_is_kept_and_an_unknown_one_is_no_discount() -> None:
+    workload = Workload.from_requests(
+        [100, 100, 100, 100], [1] * 4, 1.0, cached_tokens=[50, -1, 0, -1]
+    )
+    assert workload.cache_known_share == 0.5
+    assert workload.moments.cached_share == 50 / 400
+    assert Workload.from_requests([100], [1], 1.0).cache_known_share == 0.0
+    assert workload.with_cached_share(0.25).cache_known_share == 1.0
+    assert workload.with_cached_share(0.25).moments.cached_share == 0.25
+    with pytest.raises(InputError, match="cache_known_share"):
+        Workload(workload.moments, 1.0, cache_known_share=1.5)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_an_assumed_share_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(InputError, match="cached_share"):
+        TokenMoments.zero().with_cached_share(share)
+
+
+def test_cached_tokens_of_a_wrong_number_or_kind_are_refused() -> None:
+    for cached in ([1], [1, -1], [1.5, 1.0]):
+        with pytest.raises(InputError, match="cached_tokens"):
+            TokenMoments.from_requests([9, 9], [1, 1], cached_tokens=cached)
 
 
 def test_a_log_without_categories_is_of_unknown_compressibility() -> None:
@@ -90,10 +167,10 @@ def test_requests_that_are_no_token_counts_are_refused(
 
 def test_moments_of_a_wrong_shape_or_sign_are_refused() -> None:
     with pytest.raises(InputError, match="shape"):
-        TokenMoments(np.zeros((2, BINS, 6)))
+        TokenMoments(np.zeros((2, BINS, MOMENTS)))
     for value in (-1.0, np.nan, np.inf):
         with pytest.raises(InputError, match="non-finite"):
-            TokenMoments(np.full((3, BINS, 6), value))
+            TokenMoments(np.full((3, BINS, MOMENTS), value))
     with pytest.raises(InputError, match="class"):
         TokenMoments.from_requests([1], [1], [3])
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import BINS, EDGES_TOKENS
-from fleetopt.planner.moments import Compressibility
+from fleetopt.planner.moments import Compressibility, cached_parts
 from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.workload import Workload
 
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 def poisson_stream(
-    workload: Workload, count: int, seed: int, cached_share: float = 0.0
+    workload: Workload, count: int, seed: int, cached_share: float | None = None
 ) -> RequestStream:
     """Requests that arrive as a Poisson process at the workload's rate.
 
@@ -27,8 +27,8 @@ def poisson_stream(
         Requests to draw, ≥ 0.
     seed : int
         Of the random numbers.
-    cached_share : float
-        Of every prompt, found in the prefix cache; 0 to 1.
+    cached_share : float, optional
+        Of every prompt, found in the prefix cache; 0 to 1. Left out, what the moments say.
 
     Notes
     -----
@@ -36,11 +36,13 @@ def poisson_stream(
     beta distributions that have the bin's mean and variance of each: L between the bin's edges,
     which are 9 % apart, and o between 0 and L. The correlation of L and o within a bin is not
     kept. Requests in the overflow bin, which nothing serves, all have the bin's mean length.
+    Cached parts are drawn as the planner takes them: some of a bin's prompts share one part, the
+    others have none (`cached_parts`).
     """
     if count < 0:
         raise InputError(f"count is {count}; expected ≥ 0")
-    if not 0.0 <= cached_share <= 1.0:
-        raise InputError(f"cached_share is {cached_share}; expected 0 to 1")
+    if cached_share is not None:
+        workload = workload.with_cached_share(cached_share)
     if count and workload.moments.count == 0.0:
         raise InputError("the workload has no requests to draw lengths from")
     rng = np.random.default_rng(seed)
@@ -52,13 +54,12 @@ def poisson_stream(
     cell = rng.choice(values.shape[0], count, p=values[:, 0] / values[:, 0].sum())
     length, completion = _lengths(values, cell, rng)
     prompt = length - completion
-    return RequestStream(
-        arrival_s,
-        prompt,
-        completion,
-        np.floor(cached_share * prompt).astype(np.int64),
-        cell // BINS,
-    )
+    hit_share, cached_part = cached_parts(values.T)
+    cached = np.zeros_like(prompt)
+    if hit_share.any():
+        is_hit = rng.random(count) < hit_share[cell]
+        cached = np.where(is_hit, np.floor(cached_part[cell] * prompt), 0.0).astype(np.int64)
+    return RequestStream(arrival_s, prompt, completion, cached, cell // BINS)
 
 
 def resampled_stream(
