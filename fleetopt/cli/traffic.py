@@ -77,7 +77,7 @@ def assume_cached(traffic: Traffic, share: float | None) -> None:
         return
     traffic.workload = traffic.workload.with_cached_share(share)
     traffic.assumptions.append(
-        f"{share:.0%} of every prompt comes from the prefix cache, wherever the request goes"
+        f"{100 * share:.3g} % of every prompt comes from the prefix cache, wherever it is sent"
     )
 
 

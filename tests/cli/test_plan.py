@@ -272,3 +272,56 @@ def test_the_reference_row_of_the_issue(cli: Cli, shared_data: Path) -> None:
     gpus = {baseline["name"]: baseline["gpus"] for baseline in result["baselines"]}
     assert gpus["one_pool_reserved"] == pytest.approx(282, abs=1)
     assert gpus["two_pools_no_compression"] == pytest.approx(113, abs=2)
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> Path:
+    """Requests whose gateway logged what was cached, but for every fourth."""
+    path = tmp_path / "t.jsonl"
+    with path.open("w") as file:
+        for at in range(2_000):
+            row = {
+                "fleet": "f",
+                "request_id": str(at),
+                "arrival_s": 1_700_000_000 + at / 20,
+                "prompt_tokens": 4_000,
+                "completion_tokens": 20,
+            }
+            cached = {} if at % 4 == 0 else {"cached_prompt_tokens": 2_000}
+            file.write(json.dumps(row | cached) + "\n")
+    return path
+
+
+def test_what_was_logged_as_cached_is_not_paid_for(cli: Cli, logged: Path) -> None:
+    order = ["plan", logged, "--arrival-rate", 200, "--slo-ttft-p99", "60s"]
+    warm = json.loads(cli(*order, "--output", "json").out)
+    cold = json.loads(cli(*order, "--cached-share", 0, "--output", "json").out)
+    assert warm["traffic"]["cached_prompt_share"] == 0.375
+    assert warm["traffic"]["cache_known_share"] == 0.75
+    assert cold["traffic"]["cached_prompt_share"] == 0.0
+    assert warm["plan"]["cost_usd_per_h"] < cold["plan"]["cost_usd_per_h"]
+    text = cli(*order).out
+    assert "37.5 % of prompt tokens come from the prefix cache" in text
+    assert "known of 75.0 % of requests" in text
+    explained = json.loads(cli(*order, "--explain", "--output", "json").out)["explanation"]
+    assert {"cached_share", "arrival_rate_per_s"} <= {
+        one["premise"] for one in explained["sensitivities"]
+    }
+    assert "cached prompt tokens" in cli(*order, "--explain").out
+
+
+def test_a_cached_share_is_a_premise_for_what_does_not_say_it(cli: Cli, cdf: Path) -> None:
+    order = ["--arrival-rate", 500, "--output-share", 0.05, "--slo-ttft-p99", "60s"]
+    costs = []
+    for command, at in (("plan", "plan"), ("whatif", "rows")):
+        for more in ([], ["--cached-share", 0.5]):
+            done = cli(command, cdf, *order, *more, "--output", "json")
+            assert done.code == 0
+            result = json.loads(done.out)
+            found = result[at][0] if at == "rows" else result[at]
+            costs.append(found["cost_usd_per_h"])
+            assumed = " ".join(result["traffic"]["assumptions"])
+            assert ("50 % of every prompt" in assumed) == bool(more)
+    assert costs[:2] == costs[2:]
+    assert costs[1] < costs[0]
+    assert cli("plan", cdf, *order, "--cached-share", 1.5).code == 2

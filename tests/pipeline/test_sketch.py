@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from tdigest import TDigest as OracleDigest
 
 from fleetopt.connectors.columns import RequestColumns
+from fleetopt.connectors.sketch_store import sketch_epoch
 from fleetopt.errors import InputError
 from fleetopt.pipeline.sketch import CELLS, Sketch, cell_s, cells_in
 from fleetopt.planner.bins import EDGES_TOKENS, bin_of
+from fleetopt.planner.moments import MOMENTS
 
 SLICE_S = 60
 FRACTIONS = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
@@ -275,6 +277,12 @@ def test_a_sketch_of_another_version_says_so(version: int) -> None:
     payload = msgspec.msgpack.encode(fields)
     with pytest.raises(InputError, match=f"version {version}"):
         Sketch.from_bytes(zlib.crc32(payload).to_bytes(4, "little") + payload)
+
+
+def test_another_layout_has_another_version_and_other_keys() -> None:
+    fields = msgspec.msgpack.decode(Sketch.for_slice(SLICE_S).to_bytes()[4:])
+    assert (len(fields), MOMENTS) == (7, 8), "raise LAYOUT_VERSION with any change of the bytes"
+    assert (fields[0], sketch_epoch("id", 60)) == (2, "id:60s:v2")
 
 
 def test_cached_tokens_are_kept_and_unknown_ones_are_counted_apart() -> None:

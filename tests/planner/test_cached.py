@@ -79,7 +79,7 @@ def test_an_explanation_says_what_a_cold_cache_would_cost() -> None:
     cold = plan(workload, request)
     assert isinstance(cold, Plan)
     assert one.value == 0.0
-    assert one.cost_usd_per_h == pytest.approx(cold.cost_usd_per_h)
+    assert one.cost_per_h == pytest.approx(cold.cost_usd_per_h)
 
 
 def _cold(workload: Workload, request: PlanRequest) -> list[Sensitivity]:
