@@ -57,7 +57,7 @@ def lower_bounds(grid: Grid) -> Bounds:
 
 def _short_load(grid: Grid) -> Array:
     engine = grid.request.short_profile
-    seconds = _seconds(grid.boundaries, engine, grid.request)
+    seconds = least_seconds(grid.boundaries, engine, grid.request)
     per_unit = _work_per_unit(engine, grid.rows)
     count, output, output_sq = (seconds[:, None] * per_unit).sum(axis=0)
     moved = grid.moved.reshape(-1, grid.steps, grid.rows)
@@ -79,7 +79,7 @@ def _work_per_unit(engine: EngineProfile, rows: int) -> Array:
 def _long_load(grid: Grid) -> Array:
     engine = grid.request.long_profile
     context = np.full(1, float(grid.request.long_context_tokens))
-    seconds = _seconds(context, engine, grid.request)[:, 0]
+    seconds = least_seconds(context, engine, grid.request)[:, 0]
     per_moment = seconds @ moment_rows(engine.prefill_chunk_tokens)
     total = (seconds @ grid.above) - (per_moment @ grid.moved[:MOMENTS]).reshape(
         grid.steps, grid.rows
@@ -87,8 +87,8 @@ def _long_load(grid: Grid) -> Array:
     return np.maximum(total, 0.0).ravel()
 
 
-def _seconds(context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Array:
-    """Load per unit of work, shape (7, contexts)."""
+def least_seconds(context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Array:
+    """The least load per unit of work in pools of these contexts, shape (7, contexts)."""
     seconds = np.repeat(running_seconds(engine)[:, None], context_tokens.size, axis=1)
     if request.admission is Admission.RESERVED:
         block = engine.kv_block_tokens

@@ -118,7 +118,11 @@ class Grid:
         moved = self.moved[:, cells]
         taken = work(moved[:MOMENTS], _NO_LENGTH, self.request.long_profile)
         taken[CONTEXT_SQ] = moved[MOMENTS]
-        per_s = np.maximum(self.above[:, cells % self.rows] - taken, 0.0)
+        return self._nothing_negative(self.above[:, cells % self.rows] - taken)
+
+    def _nothing_negative(self, difference: Array) -> Array:
+        """Work that is left after subtraction; none where only rounding is."""
+        per_s = np.maximum(difference, 0.0)
         none = per_s[REQUESTS] < _ROUNDING * self.above[REQUESTS, 0]
         if none.any():
             per_s[:, none] = 0.0
@@ -140,6 +144,21 @@ class Grid:
         arrived = np.zeros((MOMENTS, 2 * cells.size))
         arrived[:, : cells.size] = self._arrived(cells)
         return Pools(self.request.long_profile, short.with_(long), self._mix(counts, arrived))
+
+    def pools_between(self, lower: Index, upper: Index) -> Pools:
+        """Pools between two cells' boundaries, where both pools have the same engine.
+
+        The short pools of `upper`, without those requests that belong to a pool below: shorter
+        than the boundary of `lower`, or compressed to fit under it. Nobody is below ONE_POOL.
+        """
+        others = self.above[:, [ONE_POOL]] - self._long_work(lower)
+        per_s = self._nothing_negative(self._short_work(upper) - others)
+        counts = np.minimum(self._short_counts(upper), self._long_counts(lower))
+        context, engine = self.boundaries[upper % self.rows], self.request.short_profile
+        sums = _sums(per_s, context, engine, self.request)
+        mix = self._mix(counts, self._arrived(upper))
+        used = mix.share.any(axis=0)  # pools that lie close to each other share few bins
+        return Pools(engine, sums, PromptMix(mix.tokens[:, used], mix.share[:, used]))
 
     def _short_counts(self, cells: Index) -> Array:
         """Requests per bin that are short by themselves, shape (cells, bins)."""

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs/planner.md"
-MODULES = ("bins", "dispersion", "erlang", "moments", "plan", "target", "workload")
+MODULES = (
+    "bins",
+    "dispersion",
+    "erlang",
+    "many_pools",
+    "moments",
+    "plan",
+    "target",
+    "workload",
+)
 
 
 def test_the_pages_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
