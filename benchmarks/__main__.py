@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from benchmarks import digests, ingest, planner, report, tables
+from benchmarks import digests, ingest, planner, regret, report, tables
 from benchmarks.counted import MismatchError
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
@@ -35,6 +35,14 @@ def measure_planner(options: argparse.Namespace) -> tuple[Any, list[report.Table
     """Time the planner's search."""
     figures = planner.measure(max_time_s=0.2 if options.quick else 2.0)
     return figures, tables.planner_tables(figures)
+
+
+def measure_regret(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Price the planner's fleets beside those of brute force."""
+    if not regret.SHARED_DATA.is_dir():
+        _notes.print(f"{regret.SHARED_DATA} is not there: generated traffic only")
+    figures = regret.measure(quick=options.quick)
+    return figures, tables.regret_tables(figures)
 
 
 def measure_sketch(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
@@ -62,6 +70,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
     "planner": measure_planner,
+    "regret": measure_regret,
 }
 _BROKERS: Final = {"embedded": "Embedded broker (Tansu)", "apache": "Apache Kafka"}
 

@@ -9,6 +9,7 @@ from typing import Final
 from benchmarks.digests import DigestFigures
 from benchmarks.ingest import Comparison, Run
 from benchmarks.planner import PlannerFigures
+from benchmarks.regret import Regret
 from benchmarks.report import Table
 from fleetopt.connectors.producer import ROWS_PER_BATCH, MessageShape
 
@@ -119,6 +120,54 @@ def planner_tables(figures: Sequence[PlannerFigures]) -> list[Table]:
             ],
         )
     ]
+
+
+def regret_tables(regrets: Sequence[Regret]) -> list[Table]:
+    """What each workload costs more at the highest rate; then the worst of each rate."""
+    highest = max(one.rate_per_s for one in regrets)
+    kinds = list(dict.fromkeys((one.admission, one.gamma_max) for one in regrets))
+    at_highest = {
+        (one.profile, one.workload, one.admission, one.gamma_max): one
+        for one in regrets
+        if one.rate_per_s == highest
+    }
+    names = list(dict.fromkeys((one.profile, one.workload) for one in regrets))
+    by_workload = Table(
+        f"Cost above brute force at {highest:,.0f} requests/s, and of it the choice of B and γ",
+        ("engine, traffic", *(f"{admission}, γ ≤ {gamma:g}" for admission, gamma in kinds)),
+        [
+            (", ".join(name), *(_regret(at_highest[(*name, *kind)]) for kind in kinds))
+            for name in names
+        ],
+    )
+    rates = sorted({one.rate_per_s for one in regrets})
+    by_rate = Table(
+        "Fleets that cost more than 1 % and one replica above brute force",
+        ("requests/s", "fleets", "over 1 %", "and one replica", "worst of these", "in replicas"),
+        [_over(rate, [one for one in regrets if one.rate_per_s == rate]) for rate in rates],
+    )
+    return [by_workload, by_rate]
+
+
+def _regret(one: Regret) -> str:
+    return f"{_percent(one.planned_ratio)} ({_percent(one.choice_ratio)})"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio * 100.0:+z.2f} %"
+
+
+def _over(rate_per_s: float, regrets: Sequence[Regret]) -> Sequence[str]:
+    exceeding = [one for one in regrets if one.exceeds(0.01)]
+    worst = max(exceeding, key=lambda one: one.planned_ratio, default=None)
+    return (
+        f"{rate_per_s:,.0f}",
+        str(len(regrets)),
+        str(sum(one.planned_ratio > 0.01 for one in regrets)),
+        str(len(exceeding)),
+        "" if worst is None else f"{_percent(worst.planned_ratio)}: {worst.workload}",
+        "" if worst is None else f"{worst.replicas:.1f}",
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import digests, ingest, load, planner, tables
+from benchmarks import digests, ingest, load, planner, regret, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.counted import MismatchError, check_counts
 from benchmarks.report import PAGE, Machine, PageError, Table, write
@@ -124,3 +124,13 @@ def test_planner_figures_come_from_what_pytest_benchmark_wrote() -> None:
     (table,) = tables.planner_tables([figures])
     shown = ("search[64]", "1,344", "50.5 ms", "99.0 ms", "100 ms", "37.6 µs", "100", "1.0")
     assert tuple(table.rows[0]) == shown
+
+
+def test_regret_is_told_by_workload_and_by_rate() -> None:
+    asked = regret.question("h100/qwen3-32b/tp2")
+    figures = regret.compare("chat", regret.chat(2_000), asked)
+    by_workload, by_rate = tables.regret_tables(figures)
+    (row,) = by_workload.rows
+    assert row[0] == "h100/qwen3-32b/tp2, chat"
+    assert f"{figures[-1].planned_ratio * 100:+.2f} %" in row[1]
+    assert [line[0] for line in by_rate.rows] == ["100", "1,000", "10,000"]

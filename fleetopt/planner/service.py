@@ -59,7 +59,8 @@ def work(
     Notes
     -----
     The squared context needs third moments. Within a bin L is known to 9 %, so i³ ≤ L·i² and
-    o·(L² + L·i + i²)/3 ≤ o·L²/3 + 2·L·i·o/3 bound it from above: slots err on the safe side.
+    o·(L² + L·i + i²)/3 = o·L²/3 + 2·L·i·o/3 − i·o²/3, where Σi·o² ≥ (Σi·o)²/Σi by Cauchy and
+    Schwarz, bound it from above: slots err on the safe side. With equal outputs nothing is lost.
     With g, i·g ≤ L·g and Σg³ ≥ (Σg²)²/Σg keep it an upper bound. So is I², which takes g as 0.
     """
     chunk = profile.prefill_chunk_tokens
@@ -71,6 +72,9 @@ def work(
         by_length += cached * (1.0 / 6.0)
         result[CONTEXT_SQ] -= cached_sq * cached_sq / np.maximum(3.0 * chunk * cached, 1e-300)
     by_length *= length_tokens
+    cross = moments[_CROSS]
+    output = np.minimum(cross / np.maximum(moments[_PROMPT], 1e-300), length_tokens)
+    by_length -= output * cross * (1.0 / 3.0)
     result[CONTEXT_SQ] += by_length
     return np.asarray(result)
 

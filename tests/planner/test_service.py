@@ -48,7 +48,21 @@ def test_work_is_the_sum_over_requests() -> None:
 def test_squared_context_is_bounded_from_above_and_not_by_much(i: int, o: int) -> None:
     got = work(sums(np.array([i]), np.array([o])), np.asarray(float(i + o)), H100)[CONTEXT_SQ]
     exact = (i / 2048 + 0.5) * i * i / 3 + ((i + o) ** 3 - i**3) / 3
-    assert exact * (1 - 1e-9) <= got <= 1.2 * exact + 1.0
+    assert exact * (1 - 1e-9) <= got <= 1.002 * exact + 1.0
+
+
+@given(st.lists(st.integers(0, 4_000), min_size=1, max_size=60), st.sampled_from([4_000, 9_000]))
+def test_squared_context_of_one_length_is_bounded_whatever_the_outputs(
+    outputs: list[int], length: int
+) -> None:
+    o = np.array(outputs, dtype=float)
+    i = length - o
+    got = work(sums(i, o), np.asarray(float(length)), H100)[CONTEXT_SQ]
+    exact = ((i / 2048 + 0.5) * i * i / 3 + (length**3 - i**3) / 3).sum()
+    assert got >= exact * (1 - 1e-9)
+    # what is lost is the spread of i·o, and i²·o of the prefill
+    lost = (i * o * o).sum() - (i * o).sum() ** 2 / max(i.sum(), 1e-300)
+    assert got <= exact + lost / 3 + (i * i * o).sum() / (3 * 2048) + 1e-6 * exact
 
 
 @given(st.integers(1, 30_000), st.integers(0, 3_000), st.floats(0.0, 1.0))
@@ -107,11 +121,12 @@ def test_statistical_slots_keep_the_risk_of_preemption() -> None:
     n = int(grid.long_sums(np.array([ONE_POOL])).slot_count[0])
     rng = np.random.default_rng(3)
     weight = (i / 2048 + 0.5 + o) / (i / 2048 + 0.5 + o).sum()
-    picked = rng.choice(i.size, (5_000, n), p=weight)
+    picked = rng.choice(i.size, (20_000, n), p=weight)
     context = i[picked] + rng.random(picked.shape) * o[picked]
     over = (context.sum(axis=1) > H100.kv_capacity_tokens).mean()
     assert n > 10 * H100.slots_reserved(32_768)
-    assert over <= request.preemption_probability * 2
+    # the sum of skewed contexts has a heavier tail than the normal one
+    assert over <= request.preemption_probability * 3
     assert n * context.mean() > 0.6 * H100.kv_capacity_tokens
 
 
