@@ -10,6 +10,8 @@ import typer
 from fleetopt.cli.output import ExitCode, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fleetopt.config.settings import Settings
 
 ConfigOption = Annotated[
@@ -74,3 +76,18 @@ def check_input(path: str) -> str:
         reason = "is a folder" if path and Path(path).is_dir() else "there is no such file"
         raise typer.BadParameter(f"{path or repr(path)}: {reason}")
     return path
+
+
+def assigned(option: str, texts: Iterable[str] | None) -> dict[str, float]:
+    """Read `VALUE` (for all, under the empty name) and `NAME=VALUE`."""
+    found = {}
+    for text in texts or ():
+        name, _, value = text.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0.0 < number < float("inf"):
+            raise typer.BadParameter(f"{option} {text!r}: expected a number > 0, or NAME=NUMBER")
+        found[name.lower()] = number
+    return found

@@ -12,12 +12,15 @@ from fleetopt.cli.plan_options import (
     AdmissionOption,
     BoundaryOption,
     CachedShareOption,
+    CarbonIntensityOption,
     CompressibleShareOption,
     CompressionPenaltyOption,
     FleetOption,
+    GpuPriceOption,
     LongContextOption,
     MaxReplicasOption,
     MaxUtilizationOption,
+    MinimiseOption,
     MinReplicasOption,
     NodeAvailabilityOption,
     OutputShareOption,
@@ -64,6 +67,9 @@ def plan(
     ] = None,
     compressible_share: CompressibleShareOption = None,
     compression_penalty: CompressionPenaltyOption = None,
+    minimise: MinimiseOption = None,
+    gpu_price: GpuPriceOption = None,
+    carbon_intensity: CarbonIntensityOption = None,
     boundary: BoundaryOption = None,
     max_utilization: MaxUtilizationOption = None,
     min_replicas: MinReplicasOption = None,
@@ -91,6 +97,7 @@ def plan(
       fleetopt plan cdf.json --arrival-rate 1000 --slo-ttft-p99 500ms --output-share 0.1
       fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --explain
       fleetopt plan trace.csv --arrival-rate 200 --cached-share 0.5
+      fleetopt plan trace.csv --minimise carbon --carbon-intensity 350 --slo-ttft-p99 2s
       fleetopt plan trace.csv --boundary 2048 --output json | jq .plan.cost_usd_per_h
     """
     check_input(file)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from fleetopt.cli.options import assigned
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fleetopt.config.settings import Settings
 
@@ -52,6 +54,23 @@ ProfilesOption = Annotated[
     Path | None, typer.Option(metavar="FILE.toml", help="Engine profiles of your own.")
 ]
 
+MinimiseOption = Annotated[
+    Literal["usd", "carbon"] | None,
+    typer.Option(help="What to have least of: money, or the carbon of the GPUs' power."),
+]
+GpuPriceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GPU=USD,…", help="Your own (spot) price of a GPU hour; a number alone: of all."
+    ),
+]
+CarbonIntensityOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GPU=G,…", help="gCO2e/kWh of the grid that feeds a GPU; a number alone: of all."
+    ),
+]
+
 SETTINGS: Final[Mapping[str, str]] = {
     "profile": "profile",
     "short_profile": "short_profile",
@@ -63,11 +82,17 @@ SETTINGS: Final[Mapping[str, str]] = {
     "compressible_share": "compressible_share",
     "compression_penalty": "compression_penalty_usd",
     "max_utilization": "max_utilization",
+    "minimise": "minimise",
     "min_replicas": "min_replicas",
     "max_replicas": "max_replicas",
     "node_availability": "node_availability",
 }
 """Which setting of a fleet each option stands for."""
+BY_GPU: Final[Mapping[str, str]] = {
+    "gpu_price": "prices_usd_per_gpu_h",
+    "carbon_intensity": "carbon_g_per_kwh",
+}
+"""The same for options with a value by GPU type."""
 
 
 def settings_with(options: Mapping[str, Any]) -> Settings:
@@ -82,6 +107,9 @@ def settings_with(options: Mapping[str, Any]) -> Settings:
         for option, setting in SETTINGS.items()
         if options.get(option) is not None
     }
+    for option, setting in BY_GPU.items():
+        if options.get(option):
+            given[setting] = _by_gpu(f"--{option.replace('_', '-')}", options[option])
     if "profile" in given:  # names both pools' engine, unless they are named too
         given = {"short_profile": None, "long_profile": None, **given}
     fleet, profiles = options["fleet"], options["profiles"]
@@ -90,3 +118,10 @@ def settings_with(options: Mapping[str, Any]) -> Settings:
     if profiles is not None:
         overrides["profiles"] = profiles
     return load_settings(options["config"], **overrides)
+
+
+def _by_gpu(option: str, texts: Iterable[str]) -> dict[str, float]:
+    from fleetopt.config.settings import OTHER_GPUS
+
+    values = assigned(option, [part.strip() for text in texts for part in text.split(",")])
+    return {gpu or OTHER_GPUS: value for gpu, value in values.items()}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fleetopt.cli.output import console, percent, seconds, table, tokens, usd
+from fleetopt.cli.output import console, cost, percent, power, seconds, table, tokens, usd
 from fleetopt.planner.plan import (
-    Baseline,
     BaselineName,
     Binding,
+    CostUnit,
     Infeasible,
     Plan,
     PlanRequest,
@@ -29,7 +29,7 @@ REASONS: Final[dict[ReasonCode, str]] = {
     ReasonCode.TWO_POOLS_CHEAPER: "Two pools cost less than one.",
     ReasonCode.SINGLE_POOL_SUFFICIENT: "One pool meets the target and two would cost no less.",
     ReasonCode.BOUNDARY_PINNED: "The boundary was given, not searched.",
-    ReasonCode.COMPRESSION_PAYS: "Compressing requests just above the boundary saves money.",
+    ReasonCode.COMPRESSION_PAYS: "Compressing some requests saves more than it costs.",
     ReasonCode.COMPRESSION_NOT_WORTH_IT: "Compression would cost more than it saves.",
     ReasonCode.GAMMA_AT_LIMIT: "Gamma is at its limit: a higher one might save more.",
     ReasonCode.SLO_BINDS: "The P99 TTFT target, not throughput, sets a pool's size.",
@@ -64,6 +64,7 @@ FIGURES: Final[dict[str, Callable[[PoolPlan], str]]] = {
     "over the target": lambda pool: percent(pool.ttft_violation_share, 2),
     "size set by": lambda pool: BINDINGS[pool.binding],
     "USD/h": lambda pool: usd(pool.cost_usd_per_h),
+    "power": lambda pool: power(pool.power_w, is_upper_bound=pool.power_is_upper_bound),
 }
 
 
@@ -147,6 +148,15 @@ def request_json(request: PlanRequest) -> dict[str, Any]:
         "max_replicas": request.max_replicas,
         "node_availability": request.node_availability,
         "boundary_tokens": request.boundary_tokens,
+        "minimise": request.minimise,
+        "prices_usd_per_gpu_h": {
+            engine.gpu: engine.price_usd_per_gpu_h
+            for engine in (request.short_profile, request.long_profile)
+        },
+        "carbon_g_per_kwh": {
+            engine.gpu: engine.carbon_g_per_kwh
+            for engine in (request.short_profile, request.long_profile)
+        },
     }
 
 
@@ -171,17 +181,20 @@ def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
     out.print(_engine_names(plan) + "\n", soft_wrap=True)
     out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
     out.print(_pools(plan))
-    out.print(_baselines(plan.baselines))
+    out.print(_baselines(plan))
     bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
+    bullets(out, "Power", [_power(plan)])
     bullets(out, "Engines", _engines(plan))
     bullets(out, "Assumed", _assumed(traffic, request))
     bullets(out, "Left out", _left_out(plan, traffic))
 
 
 def _headline(plan: Plan) -> str:
-    cost = f"{plan.gpus} GPUs, {usd(plan.cost_usd_per_h)} USD/h"
+    paid = f"{plan.gpus} GPUs, {usd(plan.cost_usd_per_h)} USD/h"
+    if plan.minimised is CostUnit.CARBON:
+        paid += f", least carbon: {cost(plan.minimised_per_h, plan.minimised)} kgCO2e/h"
     if plan.long is None:
-        return f"One pool of {plan.short_replicas} replicas: {cost}"
+        return f"One pool of {plan.short_replicas} replicas: {paid}"
     band = (
         f", compress up to {tokens(plan.compress_up_to_tokens)} (gamma {plan.gamma:.2f})"
         if plan.gamma > 1
@@ -189,7 +202,7 @@ def _headline(plan: Plan) -> str:
     )
     return (
         f"Two pools, split at {tokens(plan.boundary_tokens)} tokens{band}: "
-        f"{plan.short_replicas} short + {plan.long_replicas} long replicas, {cost}"
+        f"{plan.short_replicas} short + {plan.long_replicas} long replicas, {paid}"
     )
 
 
@@ -208,9 +221,24 @@ def _pools(plan: Plan) -> Any:
     return shown
 
 
-def _baselines(baselines: tuple[Baseline, ...]) -> Any:
-    shown = table("compared with", "split at", "short", "long", "GPUs", "USD/h", "saved")
-    for one in baselines:
+def _power(plan: Plan) -> str:
+    """Return what is known of the fleet's power: never a figure that nobody gave."""
+    if plan.power_w is None:
+        engines = dict.fromkeys(pool.profile for pool in plan.pools if pool.power_w is None)
+        return "unknown: " + ", ".join(f"{name} has no max_power_w" for name in engines)
+    most, least = ("at most ", "at least ") if plan.power_is_upper_bound else ("", "")
+    said = f"{most}{power(plan.power_w)} for the GPUs, {least}{plan.tokens_per_joule:.3g} tokens/J"
+    if plan.carbon_kg_per_h is None:
+        said += "; carbon unknown without carbon_g_per_kwh"
+    else:
+        said += f", {most}{cost(plan.carbon_kg_per_h, CostUnit.CARBON)} kgCO2e/h"
+    return said + ("; idle power is unknown" if plan.power_is_upper_bound else "")
+
+
+def _baselines(plan: Plan) -> Any:
+    unit = plan.minimised
+    shown = table("compared with", "split at", "short", "long", "GPUs", unit.per_h, "saved")
+    for one in plan.baselines:
         if not one.feasible:
             shown.add_row(BASELINES[one.name], "–", "–", "–", "–", "–", f"({one.reason})")
             continue
@@ -220,7 +248,7 @@ def _baselines(baselines: tuple[Baseline, ...]) -> Any:
             tokens(one.short_replicas),
             tokens(one.long_replicas),
             tokens(one.gpus),
-            usd(one.cost_usd_per_h),
+            cost(one.minimised_per_h, unit),
             "" if one.name is BaselineName.CO_DESIGNED else percent(one.saving_ratio),
         )
     return shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetopt.cli import profiles
-from fleetopt.cli.options import ConfigOption, check_input, help_if_alone, settings_from
+from fleetopt.cli.options import ConfigOption, assigned, check_input, help_if_alone, settings_from
 from fleetopt.cli.output import print_note
 from fleetopt.cli.profile_hardware import from_hardware
 from fleetopt.cli.profile_options import (
@@ -84,7 +84,7 @@ def fit(
     from fleetopt.planner.profile_fit import fit_profile
 
     source = "standard input" if file == "-" else file
-    capacities, prices = _assigned("--kv-capacity", kv_capacity), _assigned("--price", price)
+    capacities, prices = assigned("--kv-capacity", kv_capacity), assigned("--price", price)
     catalogue = load_catalogue()
     fitted, from_catalogue = [], 0
     for engine in _chosen(read_timing_file(file), only):
@@ -198,21 +198,6 @@ def _chosen(engines: list[TimedEngine], patterns: list[str] | None) -> list[Time
             + ", ".join(engine.name for engine in engines)
         )
     return chosen
-
-
-def _assigned(option: str, texts: list[str] | None) -> dict[str, float]:
-    """Read `VALUE` (for all, under the empty name) and `NAME=VALUE`."""
-    found = {}
-    for text in texts or ():
-        name, _, value = text.rpartition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
-        if not 0.0 < number < float("inf"):
-            raise typer.BadParameter(f"{option} {text!r}: expected a number > 0, or NAME=NUMBER")
-        found[name.lower()] = number
-    return found
 
 
 def _for_name(values: Mapping[str, float], name: str) -> float | None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetopt.cli.output import console, percent, print_note, table, tokens, usd
+from fleetopt.cli.output import console, percent, power, print_note, table, tokens, usd
 from fleetopt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -190,11 +190,20 @@ def _profile_table(profile: EngineProfile) -> Table:
         ("prefill tokens an iteration", tokens(profile.prefill_chunk_tokens)),
         ("KV capacity", f"{tokens(profile.kv_capacity_tokens)} tokens"),
         ("price", f"{usd(profile.price_usd_per_replica_h)} USD/replica h"),
+        ("power of a GPU", _power(profile)),
         ("source", profile.source or "–"),
     ):
         shown.add_row(label, text)
     shown.columns[1].no_wrap = False
     return shown
+
+
+def _power(profile: EngineProfile) -> str:
+    if profile.max_power_w is None:
+        return power(None)
+    if profile.idle_power_w is None:
+        return f"at most {power(profile.max_power_w)}, idle unknown"
+    return f"{power(profile.idle_power_w)} idle to {power(profile.max_power_w)}"
 
 
 def _toml(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fleetopt.cli.output import percent, seconds, tokens, usd
+from fleetopt.cli.output import cost, percent, seconds, tokens, usd
+from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.outcome import BaselineName
 
 if TYPE_CHECKING:
@@ -60,12 +61,15 @@ def headline(it: Recommendation) -> str:
     plan = it.active
     if plan is None:
         return "no plan"
-    cost = f"{plan.gpus} GPUs, {usd(plan.cost_usd_per_h)} USD/h"
+    paid = f"{plan.gpus} GPUs, {usd(plan.cost_usd_per_h)} USD/h"
+    if plan.carbon_kg_per_h is not None:
+        most = "at most " if plan.power_is_upper_bound else ""
+        paid += f", {most}{cost(plan.carbon_kg_per_h, CostUnit.CARBON)} kgCO2e/h"
     if plan.long is None:
-        return f"one pool of {plan.short.replicas}, {cost}"
+        return f"one pool of {plan.short.replicas}, {paid}"
     return (
         f"split at {tokens(plan.boundary_tokens)} tokens, gamma {plan.gamma:.2f}, "
-        f"{plan.short.replicas} short + {plan.long.replicas} long, {cost}"
+        f"{plan.short.replicas} short + {plan.long.replicas} long, {paid}"
     )
 
 

@@ -15,12 +15,15 @@ from fleetopt.cli.plan_options import (
     AdmissionOption,
     BoundaryOption,
     CachedShareOption,
+    CarbonIntensityOption,
     CompressibleShareOption,
     CompressionPenaltyOption,
     FleetOption,
+    GpuPriceOption,
     LongContextOption,
     MaxReplicasOption,
     MaxUtilizationOption,
+    MinimiseOption,
     MinReplicasOption,
     NodeAvailabilityOption,
     OutputShareOption,
@@ -50,11 +53,11 @@ class Row:
     found: Plan | Infeasible
 
     @property
-    def cost_usd_per_h(self) -> float:
-        """What the fleet costs; infinite where there is none."""
+    def minimised_per_h(self) -> float:
+        """What the fleet costs in the unit that is minimised; infinite where there is none."""
         from fleetopt.planner.plan import Plan
 
-        return self.found.cost_usd_per_h if isinstance(self.found, Plan) else math.inf
+        return self.found.minimised_per_h if isinstance(self.found, Plan) else math.inf
 
 
 def whatif(
@@ -93,6 +96,9 @@ def whatif(
     cached_share: CachedShareOption = None,
     compressible_share: CompressibleShareOption = None,
     compression_penalty: CompressionPenaltyOption = None,
+    minimise: MinimiseOption = None,
+    gpu_price: GpuPriceOption = None,
+    carbon_intensity: CarbonIntensityOption = None,
     boundary: BoundaryOption = None,
     max_utilization: MaxUtilizationOption = None,
     min_replicas: MinReplicasOption = None,
@@ -113,6 +119,7 @@ def whatif(
     Examples:
       fleetopt whatif trace.csv --arrival-rate 10,20,40 --slo-ttft-p99 500ms,1s,2s
       fleetopt whatif trace.csv --profile h100/qwen3-32b/tp2 --profile h200/qwen3-32b/tp2 --sort
+      fleetopt whatif trace.csv --profile h100/qwen3-32b/tp2,a100/qwen3-32b/tp2 --gpu-price a100=0.7
       fleetopt whatif cdf.json --arrival-rate 1000 --gamma-max 1,1.5,2 --output json
     """
     check_input(file)
@@ -121,7 +128,7 @@ def whatif(
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
     from fleetopt.cli.traffic import assume_cached, read_traffic
     from fleetopt.cli.whatif_text import as_json, describe
-    from fleetopt.config.fleet import plan_request
+    from fleetopt.config.fleet import fleet_catalogue, plan_request
     from fleetopt.config.profiles import load_catalogue
     from fleetopt.planner.plan import Infeasible
 
@@ -132,7 +139,7 @@ def whatif(
     longs = _values("--long-profile", long_profile) or engines
     gammas = _numbers("--gamma-max", gamma_max)
     _check_rows(rates, targets, shorts, longs, gammas)
-    catalogue = load_catalogue(settings.profiles)
+    catalogue = fleet_catalogue(chosen, load_catalogue(settings.profiles))
     base = plan_request(chosen, catalogue, boundary)
     requests = _requests(base, catalogue, targets, (shorts, longs), gammas)
     traffic = read_traffic(

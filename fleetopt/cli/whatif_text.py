@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.measure import Measurement
 
-from fleetopt.cli.output import console, percent, seconds, table, tokens, usd
+from fleetopt.cli.output import console, cost, percent, seconds, table, tokens
 from fleetopt.cli.plan_text import bullets, request_json, traffic_json
 from fleetopt.planner.plan import Infeasible
 
@@ -40,10 +40,10 @@ def lines(rows: Sequence[Row], *, is_sorted: bool) -> list[Line]:
     first: dict[float, Row] = {}
     cheapest: dict[float, Row] = {}
     for row in rows:
-        if math.isfinite(row.cost_usd_per_h):
+        if math.isfinite(row.minimised_per_h):
             rate = row.arrival_rate_per_s
             first.setdefault(rate, row)
-            if row.cost_usd_per_h < cheapest.setdefault(rate, row).cost_usd_per_h:
+            if row.minimised_per_h < cheapest.setdefault(rate, row).minimised_per_h:
                 cheapest[rate] = row
     made = [
         Line(
@@ -53,13 +53,13 @@ def lines(rows: Sequence[Row], *, is_sorted: bool) -> list[Line]:
         )
         for row in rows
     ]
-    return sorted(made, key=lambda line: line.row.cost_usd_per_h) if is_sorted else made
+    return sorted(made, key=lambda line: line.row.minimised_per_h) if is_sorted else made
 
 
 def _saving(row: Row, first: Row | None) -> float | None:
-    if first is None or row is first or not math.isfinite(row.cost_usd_per_h):
+    if first is None or row is first or not math.isfinite(row.minimised_per_h):
         return None
-    return 1.0 - row.cost_usd_per_h / first.cost_usd_per_h
+    return 1.0 - row.minimised_per_h / first.minimised_per_h
 
 
 def as_json(rows: Sequence[Row], traffic: Traffic, *, is_sorted: bool) -> dict[str, Any]:
@@ -100,6 +100,10 @@ def _figures(found: Plan | Infeasible) -> dict[str, Any]:
         found.cost_usd_per_h,
         short.ttft_p99_s,
         None if long is None else long.ttft_p99_s,
+        found.minimised_per_h,
+        found.power_w,
+        found.carbon_kg_per_h,
+        found.tokens_per_joule,
     )
     reasons = dict.fromkeys(("reason", "message", "tightest_slo_ttft_p99"))
     return {"status": "ok", **reasons, **dict(zip(_FLEET, fleet, strict=True))}
@@ -114,6 +118,10 @@ _FLEET: Final = (
     "cost_usd_per_h",
     "short_ttft_p99_s",
     "long_ttft_p99_s",
+    "minimised_per_h",
+    "power_w",
+    "carbon_kg_per_h",
+    "tokens_per_joule",
 )
 
 
@@ -148,7 +156,7 @@ def describe(rows: Sequence[Row], traffic: Traffic, *, is_sorted: bool) -> None:
 
 
 def _table(shown: Sequence[Line], varied: Sequence[str]) -> Table:
-    made = table(*(varied or [""]), *_COLUMNS)
+    made = table(*(varied or [""]), *_columns(shown))
     for line in shown:
         made.add_row(*([AXES[name](line.row) for name in varied] or [""]), *_cells(line))
     return made
@@ -156,7 +164,7 @@ def _table(shown: Sequence[Line], varied: Sequence[str]) -> Table:
 
 def _narrow_table(shown: Sequence[Line], varied: Sequence[str]) -> Table:
     """Return the table with what varies in one column, below each other."""
-    made = table("if", *_COLUMNS)
+    made = table("if", *_columns(shown))
     made.padding = (0, 0, 0, 0)
     for line in shown:
         what = [
@@ -179,7 +187,7 @@ def _cells(line: Line) -> list[str]:
         f"{found.gamma:.2f}",
         " + ".join(tokens(pool.replicas) for pool in pools),
         tokens(found.gpus),
-        usd(found.cost_usd_per_h) + (" *" if line.is_cheapest else ""),
+        cost(found.minimised_per_h, found.minimised) + (" *" if line.is_cheapest else ""),
         " / ".join(seconds(pool.ttft_p99_s) for pool in pools),
         "" if line.saving_ratio is None else percent(line.saving_ratio),
     ]
@@ -196,4 +204,8 @@ AXES: Final[dict[str, Callable[[Row], str]]] = {
     "target": lambda row: str(row.request.slo_ttft_p99),
     "gamma max": lambda row: f"{row.request.gamma_max:g}",
 }
-_COLUMNS: Final = ("split at", "gamma", "replicas", "GPUs", "USD/h", "P99 TTFT", "saved")
+
+
+def _columns(shown: Sequence[Line]) -> tuple[str, ...]:
+    unit = shown[0].row.request.minimise.per_h
+    return ("split at", "gamma", "replicas", "GPUs", unit, "P99 TTFT", "saved")

@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fleetopt.config.profiles import load_profile
-from fleetopt.config.settings import FleetSettings, Settings
+from fleetopt.config.settings import OTHER_GPUS, FleetSettings, Settings
+from fleetopt.errors import ConfigError
 from fleetopt.planner.drift import DriftRule
 from fleetopt.planner.engine import EngineProfile
-from fleetopt.planner.plan import Admission, PlanRequest
+from fleetopt.planner.plan import Admission, CostUnit, PlanRequest
 from fleetopt.planner.replanner import ReplanConfig
 from fleetopt.planner.target import TtftTarget
+
+
+def fleet_catalogue(
+    fleet: FleetSettings, catalogue: Mapping[str, EngineProfile]
+) -> Mapping[str, EngineProfile]:
+    """Return the profiles at the fleet's own prices, on its own grids.
+
+    Raises
+    ------
+    ConfigError
+        If a price or a grid is for a GPU that no profile runs on.
+    """
+    own = (fleet.prices_usd_per_gpu_h, fleet.carbon_g_per_kwh)
+    gpus = {profile.gpu for profile in catalogue.values()}
+    for setting, by_gpu in zip(("prices_usd_per_gpu_h", "carbon_g_per_kwh"), own, strict=True):
+        for gpu in sorted(by_gpu.keys() - gpus - {OTHER_GPUS}):
+            raise ConfigError(
+                f"{setting}.{gpu}: no engine profile runs on this GPU; known are "
+                f"{', '.join(sorted(gpus))}, and {OTHER_GPUS} for all others"
+            )
+    return {name: _with(profile, *own) for name, profile in catalogue.items()}
+
+
+def _with(
+    profile: EngineProfile, prices: Mapping[str, float], grids: Mapping[str, float]
+) -> EngineProfile:
+    price = prices.get(profile.gpu, prices.get(OTHER_GPUS, profile.price_usd_per_gpu_h))
+    grid = grids.get(profile.gpu, grids.get(OTHER_GPUS, profile.carbon_g_per_kwh))
+    if (price, grid) == (profile.price_usd_per_gpu_h, profile.carbon_g_per_kwh):
+        return profile
+    return replace(profile, price_usd_per_gpu_h=price, carbon_g_per_kwh=grid)
 
 
 def plan_request(
@@ -19,6 +52,7 @@ def plan_request(
     boundary_tokens: int | None = None,
 ) -> PlanRequest:
     """Return the planner's question for a fleet; ConfigError names what is wrong."""
+    catalogue = fleet_catalogue(fleet, catalogue)
     return PlanRequest(
         short_profile=load_profile(fleet.short_profile or fleet.profile, catalogue),
         long_profile=load_profile(fleet.long_profile or fleet.profile, catalogue),
@@ -34,6 +68,7 @@ def plan_request(
         max_replicas=fleet.max_replicas,
         node_availability=fleet.node_availability,
         boundary_tokens=boundary_tokens,
+        minimise=CostUnit(fleet.minimise),
     )
 
 

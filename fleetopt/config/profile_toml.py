@@ -3,8 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fleetopt.planner.engine import EngineProfile
+
+_POWER: Final = ("idle_power_w", "max_power_w", "carbon_g_per_kwh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ def _table(name: str, entry: ProfileEntry) -> str:
     }
     if entry.has_own_price:
         figures["price_usd_per_gpu_h"] = profile.price_usd_per_gpu_h
+    power = {name: getattr(profile, name) for name in _POWER}
+    figures |= {name: value for name, value in power.items() if value is not None}
     head = f"[profiles.{_text(name)}]" + (f" # {entry.comment}" if entry.comment else "")
     lines = (f"{key} = {_value(value)}" for key, value in figures.items())
     return "\n".join((head, *lines)) + "\n"

@@ -2,21 +2,30 @@
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
 from fleetopt.errors import ConfigError
 from fleetopt.planner.engine import EngineProfile
 
+_OF_THE_GPU: Final = ("price_usd_per_gpu_h", "idle_power_w", "max_power_w", "carbon_g_per_kwh")
+
 
 class _Gpu(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    price_usd_per_gpu_h: float
+    """What holds for every profile on this GPU that says nothing else."""
+
+    price_usd_per_gpu_h: float | None = None
+    idle_power_w: float | None = None
+    max_power_w: float | None = None
+    carbon_g_per_kwh: float | None = None
     source: str = ""
+    power_source: str = ""
 
 
 class _Profile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -32,6 +41,9 @@ class _Profile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     prefill_chunk_tokens: int = 2048
     kv_block_tokens: int = 16
     price_usd_per_gpu_h: float | None = None
+    idle_power_w: float | None = None
+    max_power_w: float | None = None
+    carbon_g_per_kwh: float | None = None
     source: str = ""
 
 
@@ -41,7 +53,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def load_catalogue(extra_toml: Path | None = None) -> Mapping[str, EngineProfile]:
-    """Every engine profile by its name; a file of one's own adds profiles and sets prices.
+    """Every engine profile by its name; a file of one's own adds profiles, prices and power.
 
     Raises
     ------
@@ -55,9 +67,12 @@ def load_catalogue(extra_toml: Path | None = None) -> Mapping[str, EngineProfile
     """
     shipped = _shipped()
     own = _File() if extra_toml is None else _read(extra_toml)
-    prices = {name: gpu.price_usd_per_gpu_h for name, gpu in (shipped.gpus | own.gpus).items()}
     entries = sorted((shipped.profiles | own.profiles).items())
-    return MappingProxyType({name: _profile(name, entry, prices) for name, entry in entries})
+    made = {}
+    for name, entry in entries:
+        gpus = (own.gpus.get(entry.gpu), shipped.gpus.get(entry.gpu))
+        made[name] = _profile(name, entry, [gpu for gpu in gpus if gpu is not None])
+    return MappingProxyType(made)
 
 
 def load_profile(
@@ -101,12 +116,14 @@ def _decode(text: str, where: str) -> _File:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _profile(name: str, entry: _Profile, prices: Mapping[str, float]) -> EngineProfile:
-    price = entry.price_usd_per_gpu_h
-    price = prices.get(entry.gpu) if price is None else price
-    if price is None:
+def _profile(name: str, entry: _Profile, gpus: Sequence[_Gpu]) -> EngineProfile:
+    """The profile; what it leaves out is its GPU's, the first that says it."""
+    figures = msgspec.structs.asdict(entry)
+    for field in _OF_THE_GPU:
+        said = (getattr(one, field) for one in (entry, *gpus))
+        figures[field] = next((value for value in said if value is not None), None)
+    if figures["price_usd_per_gpu_h"] is None:
         raise ConfigError(
-            f"{name} has no price_usd_per_gpu_h and there is no [gpus.{entry.gpu}]; set one of them"
+            f"{name} has no price_usd_per_gpu_h and [gpus.{entry.gpu}] has none; set one of them"
         )
-    figures = msgspec.structs.asdict(entry) | {"price_usd_per_gpu_h": price}
     return EngineProfile(name=name, **figures)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -21,6 +21,9 @@ from pydantic_settings import (
 )
 
 from fleetopt.errors import ConfigError
+
+OTHER_GPUS: Final = "default"
+"""Among figures by GPU type: the one of all types that are not named."""
 
 _SECRETS: Final = re.compile(r"(?<=://).*(?=@)|(?<=[?&]password=)[^&]*")
 
@@ -121,6 +124,16 @@ class IngestSettings(_Section):
     max_fetch_bytes: int = Field(4 << 20, ge=1 << 16, description="Bytes of one fetch.")
 
 
+def _alone_is_default(value: Any) -> Any:
+    return {OTHER_GPUS: value} if isinstance(value, int | float | str) else value
+
+
+_ByGpu = Annotated[
+    dict[str, Annotated[float, Field(gt=0)]],
+    BeforeValidator(_alone_is_default),
+]
+
+
 class FleetSettings(_Section):
     """What a fleet is made of and promises."""
 
@@ -148,6 +161,19 @@ class FleetSettings(_Section):
     )
     compression_penalty_usd: float = Field(
         1e-6, ge=0, description="Price of one compressed request (quality)."
+    )
+    minimise: Literal["usd", "carbon"] = Field(
+        "usd", description="What the cheapest fleet has least of: USD/h, or kgCO2e/h of its power."
+    )
+    prices_usd_per_gpu_h: _ByGpu = Field(
+        {},
+        description="Your own prices by GPU type, such as spot prices, in place of the profiles'; "
+        "`default` or a number alone: of all others.",
+    )
+    carbon_g_per_kwh: _ByGpu = Field(
+        {},
+        description="Carbon intensity of the grid, CO2 equivalents, by GPU type; `default` or a "
+        "number alone: of all others.",
     )
     min_replicas: int = Field(
         1, ge=1, le=1_000_000, description="Fewest replicas of a pool in use."

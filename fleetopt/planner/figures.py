@@ -23,13 +23,11 @@ def fleet_plan(grid: Grid, cell: int, short_replicas: int, long_replicas: int) -
     context = request.long_context_tokens
     boundary, gamma = (context, 1.0) if cell == ONE_POOL else grid.boundary_and_gamma(cell)
     longs = grid.long_pools(cells)
-    engines = {request.long_profile}
     minimised = request.long_rate.of(long_replicas, float(longs.load[0]))
     if cell == ONE_POOL:
         short = pool_plan("short", longs, context, long_replicas, grid)
         long = None
     else:
-        engines.add(request.short_profile)
         shorts = grid.short_pools(cells)
         minimised += request.short_rate.of(short_replicas, float(shorts.load[0]))
         short = pool_plan("short", shorts, boundary, short_replicas, grid)
@@ -43,9 +41,9 @@ def fleet_plan(grid: Grid, cell: int, short_replicas: int, long_replicas: int) -
     step, row = divmod(cell, grid.rows)
     below, above = marginal_gpus(grid, cell)
     paid = GpuCost(short.cost_usd_per_h, short.power_w, short.carbon_kg_per_h)
+    is_bound = short.power_is_upper_bound or bool(long and long.power_is_upper_bound)
     if long:
         paid += GpuCost(long.cost_usd_per_h, long.power_w, long.carbon_kg_per_h)
-    is_bound = any(one.max_power_w is not None and one.idle_power_w is None for one in engines)
     return Plan(
         boundary_tokens=boundary,
         gamma=gamma,

@@ -73,6 +73,7 @@ class PoolPlan:
     max_num_batched_tokens: int
     min_tokens: int = 0  # a request that is routed here has at least so many
     power_w: float | None = None
+    power_is_upper_bound: bool = False
     carbon_kg_per_h: float | None = None
 
     @property

@@ -48,6 +48,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
         cost_usd_per_h=paid.usd_per_h,
         max_num_batched_tokens=engine.prefill_chunk_tokens,
         power_w=paid.power_w,
+        power_is_upper_bound=paid.power_w is not None and engine.idle_power_w is None,
         carbon_kg_per_h=paid.carbon_kg_per_h,
     )
 

@@ -69,6 +69,23 @@ def test_an_own_file_adds_profiles_and_sets_prices(tmp_path: Path) -> None:
     assert load_catalogue()["h100/qwen3-32b/tp2"].price_usd_per_gpu_h != 1.5
 
 
+def test_power_is_the_gpus_unless_the_profile_has_its_own(tmp_path: Path) -> None:
+    shipped = load_catalogue()
+    assert shipped["h100/qwen3-32b/tp2"].max_power_w == 700.0
+    assert all(profile.idle_power_w is None for profile in shipped.values())
+    assert all(profile.carbon_g_per_kwh is None for profile in shipped.values())
+    file = tmp_path / "own.toml"
+    file.write_text(
+        "[gpus.h100]\nidle_power_w = 80.0\n[gpus.mi300x]\nmax_power_w = 750.0\n"
+        "carbon_g_per_kwh = 50.0\n" + OWN.split("\n\n", 1)[1] + "max_power_w = 500.0\n"
+    )
+    catalogue = load_catalogue(file)
+    h100, own = catalogue["h100/qwen3-32b/tp2"], catalogue["mi300x/qwen3-32b/tp1"]
+    assert (h100.idle_power_w, h100.max_power_w) == (80.0, 700.0)
+    assert h100.price_usd_per_gpu_h == shipped["h100/qwen3-32b/tp2"].price_usd_per_gpu_h
+    assert (own.idle_power_w, own.max_power_w, own.carbon_g_per_kwh) == (None, 500.0, 50.0)
+
+
 def test_an_unknown_profile_lists_close_names() -> None:
     with pytest.raises(ConfigError, match="h100/qwen3-32b/tp2"):
         load_profile("H100/Qwen-32B/tp2")

@@ -81,6 +81,10 @@ def test_arguments_win_over_variables_over_the_file_over_defaults(
         ("window: {allowed_lateness_s: .nan}", r"window\.allowed_lateness_s: .*got nan"),
         ("fleets: {a: {gamma_max: 0}}", r"fleets\.a: gamma_max: .*got 0"),
         ("fleets: {a: {gama: 0}}", r"fleets\.a: gama: no such setting"),
+        ("fleet: {prices_usd_per_gpu_h: {h100: 0}}", r"prices_usd_per_gpu_h\.h100: .*got 0"),
+        ("fleet: {carbon_g_per_kwh: -3}", r"carbon_g_per_kwh\.default: .*got -3"),
+        ("fleet: {carbon_g_per_kwh: .nan}", r"carbon_g_per_kwh\.default: .*got nan"),
+        ("fleet: {minimise: water}", r"fleet\.minimise: .*got 'water'"),
         ("- 1", r"not a YAML mapping of settings"),
         ("a: [", r"not a YAML mapping of settings"),
     ],
@@ -120,6 +124,18 @@ def test_a_fleet_has_the_base_with_its_own_overrides(file: Path) -> None:
     assert settings.for_fleet("a").min_replicas == 4
     assert settings.for_fleet("a").gamma_max == 1.5
     assert settings.for_fleet("b") == settings.for_fleet("other") == settings.fleet
+
+
+def test_a_figure_by_gpu_may_be_a_number_alone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("fleet: {carbon_g_per_kwh: 350, prices_usd_per_gpu_h: {h100: 2.1, a100: 1.2}}")
+    fleet = load_settings(file).fleet
+    assert fleet.carbon_g_per_kwh == {"default": 350.0}
+    assert fleet.prices_usd_per_gpu_h == {"h100": 2.1, "a100": 1.2}
+    monkeypatch.setenv("FLEETOPT_FLEET__CARBON_G_PER_KWH", "40")
+    monkeypatch.setenv("FLEETOPT_FLEET__PRICES_USD_PER_GPU_H", '{"h100": 0.9}')
+    fleet = load_settings(file).fleet
+    assert fleet.carbon_g_per_kwh == {"default": 40.0}
+    assert fleet.prices_usd_per_gpu_h == {"h100": 0.9, "a100": 1.2}
 
 
 @pytest.mark.parametrize(
