@@ -38,6 +38,10 @@ def generate(
         float,
         typer.Option(help="Index of dispersion of counts per second: 1 is Poisson.", min=1.0),
     ] = 1.0,
+    cached_share: Annotated[
+        float | None,
+        typer.Option(help="Of each prompt, logged as cached. Default: not logged.", min=0, max=1),
+    ] = None,
     fleet: Annotated[str, typer.Option(help="Fleet that the requests belong to.")] = "default",
     start: Annotated[
         float,
@@ -53,6 +57,7 @@ def generate(
     \b
     Examples:
       fleetopt generate --archetype dispersed --rate 50 --duration 3600 --to day.jsonl
+      fleetopt generate --archetype concentrated-above --cached-share 0.6 --to turns.jsonl
       fleetopt generate --archetype concentrated-below --shift-to dispersed --shift-at 300 \\
           --rate 400 --duration 600 | fleetopt replay - --speed 10
     """
@@ -74,6 +79,7 @@ def generate(
         shift_at_s=duration / 2 if shift_at is None else shift_at,
         transition_s=transition,
         dispersion=dispersion,
+        cached_share=cached_share,
     )
     encoder = msgspec.json.Encoder()
     with ExitStack() as stack:

@@ -93,7 +93,9 @@ def columns_of_batch(batch: RequestBatch) -> RequestColumns:
 def _cached_of_batch(
     cached: list[int | None], sent_tokens: NDArray[np.int64], original: list[int] | None
 ) -> NDArray[np.int64]:
-    found = np.array([CACHE_UNKNOWN if one is None else one for one in cached], dtype=np.int64)
+    if None in cached:
+        cached = [CACHE_UNKNOWN if one is None else one for one in cached]
+    found = np.array(cached, dtype=np.int64)
     if original is not None:
         found[sent_tokens != np.array(original, dtype=np.int64)] = CACHE_UNKNOWN
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,7 +77,8 @@ class Schedule:
 
     From `shift_at_s` (after the start) the mix turns from `archetype` into `shift_to`, linearly
     within `transition_s`. `dispersion` is the index of dispersion of the counts per second:
-    1 is Poisson, more is bursty.
+    1 is Poisson, more is bursty. Of each prompt about `cached_share` is logged as found in the
+    prefix cache, as much more as less; where that is None, nothing is said of the cache.
     """
 
     archetype: Archetype
@@ -86,6 +88,7 @@ class Schedule:
     shift_at_s: float = 0.0
     transition_s: float = 0.0
     dispersion: float = 1.0
+    cached_share: float | None = None
 
     def __post_init__(self) -> None:
         for name, lowest in (
@@ -98,6 +101,8 @@ class Schedule:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= lowest):
                 raise InputError(f"{name} is {value}; expected a finite number ≥ {lowest:g}")
+        if self.cached_share is not None and not 0.0 <= self.cached_share <= 1.0:
+            raise InputError(f"cached_share is {self.cached_share}; expected 0 to 1")
 
     def share_after_shift(self, elapsed_s: float) -> float:
         """Return the share of requests that the new mix makes."""
@@ -114,12 +119,17 @@ def generate(
     """Yield the traffic step by step, in order of arrival, from `start_s` on."""
     steps = math.ceil(schedule.duration_s / STEP_S)
     made = 0
+    (caches,) = rng.spawn(1)  # of its own, so that the lengths are the same without a cache
     for step in range(steps):
         elapsed_s = step * STEP_S
         length_s = min(STEP_S, schedule.duration_s - elapsed_s)
         records = _step(schedule, fleet, start_s, elapsed_s, length_s, made, rng)
         made += len(records)
-        yield records
+        yield (
+            records
+            if schedule.cached_share is None
+            else _cached(records, schedule.cached_share, caches)
+        )
 
 
 def _step(
@@ -154,6 +164,19 @@ def _step(
                 category=MIXES[archetype][kind].category,
             )
     return [record for record in records if record is not None]
+
+
+def _cached(records: list[RequestLog], share: float, rng: np.random.Generator) -> list[RequestLog]:
+    """Return the records with what was cached of each prompt; its last token never is."""
+    spread = min(share, 1.0 - share)
+    shares = rng.uniform(share - spread, share + spread, len(records))
+    return [
+        msgspec.structs.replace(
+            record,
+            cached_prompt_tokens=min(int(one * record.prompt_tokens), record.prompt_tokens - 1),
+        )
+        for record, one in zip(records, shares.tolist(), strict=True)
+    ]
 
 
 def draw(

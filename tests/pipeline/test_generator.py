@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 
 from fleetopt.connectors.wire import RequestLog
 from fleetopt.errors import InputError
@@ -49,6 +50,25 @@ def test_arrivals_are_in_order_within_the_duration_at_the_rate() -> None:
     mean = 50 * 199.5
     assert abs(len(records) - mean) < 5 * math.sqrt(mean)
     assert len({record.request_id for record in records}) == len(records)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+def test_about_the_share_asked_for_is_cached_and_the_rest_stays_the_same(share: float) -> None:
+    records = traffic(replace(STEADY, cached_share=share))
+    assert [replaced(record, cached_prompt_tokens=None) for record in records] == traffic(STEADY)
+    cached = [record.cached_prompt_tokens for record in records]
+    assert all(
+        tokens is not None and 0 <= tokens < record.prompt_tokens
+        for tokens, record in zip(cached, records, strict=True)
+    )
+    found = sum(tokens or 0 for tokens in cached)
+    assert found / sum(record.prompt_tokens for record in records) == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+def test_a_cached_share_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(InputError, match="cached_share"):
+        replace(STEADY, cached_share=share)
 
 
 @pytest.mark.parametrize("dispersion", [1.0, 4.0])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fleetopt.cli.recommendation_text import describe
 from fleetopt.config.profiles import load_catalogue
 from fleetopt.config.settings import Settings, load_settings
 from fleetopt.connectors.rows import columns_of_records
@@ -160,3 +162,25 @@ def test_settings_that_cant_be_planned_with_are_refused() -> None:
     wrong = load_settings(fleets={"f": {"profile": "nope"}})
     with pytest.raises(ConfigError, match="no engine profile 'nope'"):
         feed(wrong, steady(10, 1), math.inf)
+
+
+def test_what_is_cached_goes_from_the_log_into_the_plan() -> None:
+    schedule = Schedule(Archetype.CONCENTRATED_ABOVE, rate_per_s=40.0, duration_s=120.0)
+    found = []
+    for share in (None, 0.6):
+        made = generate(
+            replace(schedule, cached_share=share), "f", START_S, np.random.default_rng(5)
+        )
+        records = [record for chunk in made for record in chunk]
+        found.append(run_offline(load_settings(fleet={"slo_ttft_p99": "60s"}), records)[-1])
+    cold, warm = found
+    assert cold.evidence is not None
+    assert warm.evidence is not None
+    assert (cold.evidence.cached_prompt_share, cold.evidence.cache_known_share) == (0.0, 0.0)
+    assert warm.evidence.cached_prompt_share == pytest.approx(0.6, abs=0.01)
+    assert warm.evidence.cache_known_share == 1.0
+    assert cold.active is not None
+    assert warm.active is not None
+    assert warm.active.cost_usd_per_h < cold.active.cost_usd_per_h
+    assert "60 % of prompt tokens cached" in " ".join(describe(warm))
+    assert "cached" not in " ".join(describe(cold))
