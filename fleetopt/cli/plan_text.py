@@ -293,7 +293,7 @@ def _dispersion(measured: ArrivalStatistics) -> str:
 def _cached(traffic: Traffic) -> list[str]:
     """Say what the prefix cache saves, where a trace says it."""
     known = traffic.workload.cache_known_share
-    if traffic.workload.sample_count == 0 or known == 0.0:
+    if traffic.is_cache_assumed or known == 0.0:
         return []
     share = traffic.workload.moments.cached_share
     unknown = "" if known == 1.0 else f"; known of {percent(known)} of requests, 0 for the others"

@@ -45,6 +45,7 @@ class Traffic:
     arrivals: ArrivalStatistics | None = None
     assumptions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_cache_assumed: bool = False
 
 
 def read_traffic(
@@ -76,6 +77,7 @@ def assume_cached(traffic: Traffic, share: float | None) -> None:
     if share is None:
         return
     traffic.workload = traffic.workload.with_cached_share(share)
+    traffic.is_cache_assumed = True
     traffic.assumptions.append(
         f"{100 * share:.3g} % of every prompt comes from the prefix cache, wherever it is sent"
     )

@@ -300,6 +300,7 @@ def test_what_was_logged_as_cached_is_not_paid_for(cli: Cli, logged: Path) -> No
     assert warm["traffic"]["cache_known_share"] == 0.75
     assert cold["traffic"]["cached_prompt_share"] == 0.0
     assert warm["plan"]["cost_usd_per_h"] < cold["plan"]["cost_usd_per_h"]
+    assert "of prompt tokens" not in cli(*order, "--cached-share", 0).out
     text = cli(*order).out
     assert "37.5 % of prompt tokens come from the prefix cache" in text
     assert "known of 75.0 % of requests" in text
