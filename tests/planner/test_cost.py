@@ -136,6 +136,17 @@ def test_carbon_is_what_is_minimised() -> None:
     assert cost[CostUnit.CARBON, "clean"] < cost[CostUnit.CARBON, "dirty"]
 
 
+def test_compression_is_worth_as_much_of_a_gpu_in_either_unit() -> None:
+    usd = request_for(POWERED, "2s", compression_penalty_usd=0.006, boundary_tokens=2_048)
+    carbon = replace(usd, minimise=CostUnit.CARBON)
+    # 3 USD a GPU hour, two GPUs: 0.006 USD are 3.6 s of a replica, here at 2 x 700 W.
+    assert usd.compression_penalty == 0.006
+    assert carbon.compression_penalty == pytest.approx(0.001 * 2 * 0.7 * 0.4)
+    for asked in (usd, carbon):
+        assert fleet(replace(asked, compression_penalty_usd=1e-6)).gamma > 1.0
+        assert fleet(replace(asked, compression_penalty_usd=1.0)).gamma == 1.0
+
+
 def test_pools_in_different_places_move_load_to_the_cleaner_one() -> None:
     clean = replace(POWERED, carbon_g_per_kwh=30.0)
     request = replace(request_for(POWERED, "2s"), minimise=CostUnit.CARBON)
