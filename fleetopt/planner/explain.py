@@ -10,16 +10,14 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Final
 
-import numpy as np
-
 from fleetopt.planner.baselines import shape
 from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.fixed import best
-from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
+from fleetopt.planner.grid import Grid, Index, build
 from fleetopt.planner.outcome import Binding, Plan, PoolPlan
 from fleetopt.planner.request import PlanRequest
-from fleetopt.planner.search import cheapest
+from fleetopt.planner.search import cells_at, cheapest
 from fleetopt.planner.workload import Workload
 
 FLAT_WITHIN: Final = 0.03
@@ -167,13 +165,12 @@ def _curve(grid: Grid) -> tuple[tuple[BoundaryCost, ...], tuple[int, ...]]:
 
 
 def _cells_by_boundary(grid: Grid) -> Iterator[tuple[int, Index]]:
-    rows = grid.cells % grid.rows
     context = grid.request.long_context_tokens
     for row in range(1, grid.rows):
         boundary = int(grid.boundaries[row])
         if boundary < context:
-            yield boundary, grid.cells[rows == row]
-    yield context, np.array([ONE_POOL], dtype=np.intp)
+            yield boundary, cells_at(grid, boundary)
+    yield context, cells_at(grid, context)
 
 
 def _flat(points: tuple[BoundaryCost, ...], chosen: Plan) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from fleetopt.planner.outcome import ReasonCode as PlanReason
 from fleetopt.planner.recommendation import PlanRecord, PoolRecord
 from fleetopt.planner.record import plan_record
 from fleetopt.planner.request import PlanRequest
-from fleetopt.planner.search import cheapest
+from fleetopt.planner.search import cells_at, cheapest
 from fleetopt.planner.workload import Workload
 
 
@@ -53,14 +53,7 @@ def best(workload: Workload, request: PlanRequest, boundary_tokens: int | None) 
     if unplannable(workload, request):
         return None
     grid = build(workload, request)
-    one = np.array([ONE_POOL], dtype=np.intp)
-    if boundary_tokens is None:
-        cells = np.concatenate([one, grid.cells])
-    elif boundary_tokens == request.long_context_tokens:
-        cells = one
-    else:
-        cells = grid.cells[grid.cells % grid.rows == grid.row_of(boundary_tokens)]
-    fleet = cheapest(grid, cells)
+    fleet = cheapest(grid, cells_at(grid, boundary_tokens))
     if fleet is None:
         return None
     boundary, gamma, short_replicas, long_replicas = shape(grid, fleet)

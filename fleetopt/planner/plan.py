@@ -23,7 +23,7 @@ from fleetopt.planner.outcome import (
     ReasonCode,
 )
 from fleetopt.planner.request import Admission, PlanRequest, check_boundary
-from fleetopt.planner.search import cheapest
+from fleetopt.planner.search import cells_at, cheapest
 from fleetopt.planner.workload import Workload
 
 __all__ = [
@@ -75,9 +75,10 @@ def plan(workload: Workload, request: PlanRequest) -> Plan | Infeasible:
     if refused:
         return refused
     grid = build(workload, request)
-    fleet = cheapest(grid, _allowed(grid))
+    cells = cells_at(grid, request.boundary_tokens)
+    fleet = cheapest(grid, cells)
     if fleet is None:
-        return infeasible(grid, _allowed(grid))
+        return infeasible(grid, cells)
     found = fleet_plan(grid, fleet.cell, fleet.short_replicas, fleet.long_replicas)
     step, row = divmod(fleet.cell, grid.rows)
     return replace(
@@ -100,7 +101,7 @@ def search(workload: Workload, request: PlanRequest) -> tuple[int, float, int, i
     This is what the planner's time is measured on. None where no fleet meets the target.
     """
     grid = build(workload, request)
-    fleet = cheapest(grid, _allowed(grid))
+    fleet = cheapest(grid, cells_at(grid, request.boundary_tokens))
     return shape(grid, fleet) if fleet else None
 
 
@@ -164,18 +165,6 @@ def _utilization(load: float, replicas_up: float) -> float:
     if load <= 0.0:
         return 0.0
     return load / replicas_up if replicas_up > 0.0 else math.inf
-
-
-def _allowed(grid: Grid) -> Index:
-    """Cells that the request leaves to choose from; the one pool first."""
-    pinned = grid.request.boundary_tokens
-    one = np.array([ONE_POOL], dtype=np.intp)
-    if pinned is None:
-        return np.concatenate([one, grid.cells])
-    if pinned == grid.request.long_context_tokens:
-        return one
-    row = grid.row_of(pinned)
-    return row + grid.rows * np.arange(min(grid.steps, grid.rows - row + 1), dtype=np.intp)
 
 
 def _uncompressed(grid: Grid) -> Index:

@@ -35,6 +35,17 @@ class Fleet:
     cost_per_h: float
 
 
+def cells_at(grid: Grid, boundary_tokens: int | None) -> Index:
+    """Cells of a boundary, which is the long context for one pool; of all, one pool first."""
+    one = np.array([ONE_POOL], dtype=np.intp)
+    if boundary_tokens is None:
+        return np.concatenate([one, grid.cells])
+    if boundary_tokens == grid.request.long_context_tokens:
+        return one
+    row = grid.row_of(boundary_tokens)
+    return row + grid.rows * np.arange(min(grid.steps, grid.rows - row + 1), dtype=np.intp)
+
+
 def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | None:
     """The cheapest fleet among these cells, or None where none meets the target.
 
