@@ -79,16 +79,11 @@ def _check_fleets(settings: Settings) -> list[str]:
     """Raise ConfigError if a fleet, or the base of all, can't be planned for."""
     from fleetopt.config.fleet import plan_request
     from fleetopt.config.profiles import load_catalogue
-    from fleetopt.errors import ConfigError
 
     catalogue = load_catalogue(settings.profiles)
     for name in (None, *settings.fleets):
-        where = "fleet" if name is None else f"fleets.{name}"
         fleet = settings.fleet if name is None else settings.for_fleet(name)
-        try:
-            plan_request(fleet, catalogue)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+        plan_request(fleet, catalogue, path="fleet" if name is None else f"fleets.{name}")
     return list(settings.fleets)
 
 

@@ -109,7 +109,9 @@ def plan(
     from fleetopt.planner.plan import Infeasible
     from fleetopt.planner.plan import plan as find_plan
 
-    request = plan_request(chosen, load_catalogue(settings.profiles), boundary)
+    request = plan_request(
+        chosen, load_catalogue(settings.profiles), boundary, settings.path_of(fleet)
+    )
     traffic = read_traffic(
         file,
         fleet=fleet,

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
     from fleetopt.config.settings import Settings
 
+
+def check_share(value: float | None) -> float | None:
+    """Refuse what is no share, and say what it was."""
+    if value is not None and not 0.0 <= value <= 1.0:
+        raise typer.BadParameter(f"{value}; expected a number from 0 to 1")
+    return value
+
+
 TrafficArgument = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A trace, a CDF as JSON, or - for standard input."),
@@ -27,11 +35,17 @@ AdmissionOption = Annotated[
 ]
 OutputShareOption = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="Completion tokens of all tokens; for a CDF only."),
+    typer.Option(
+        metavar="SHARE", callback=check_share, help="Completion tokens of all tokens; for a CDF."
+    ),
 ]
 CachedShareOption = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="Of each prompt, cached. Default: what the trace logged."),
+    typer.Option(
+        metavar="SHARE",
+        callback=check_share,
+        help="Of each prompt, cached. Default: what the trace logged.",
+    ),
 ]
 CompressibleShareOption = Annotated[
     float | None, typer.Option(help="Of requests whose log names no category.")

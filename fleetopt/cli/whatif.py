@@ -139,8 +139,9 @@ def whatif(
     longs = _values("--long-profile", long_profile) or engines
     gammas = _numbers("--gamma-max", gamma_max)
     _check_rows(rates, targets, shorts, longs, gammas)
-    catalogue = fleet_catalogue(chosen, load_catalogue(settings.profiles))
-    base = plan_request(chosen, catalogue, boundary)
+    path = settings.path_of(fleet)
+    catalogue = fleet_catalogue(chosen, load_catalogue(settings.profiles), path)
+    base = plan_request(chosen, catalogue, boundary, path)
     requests = _requests(base, catalogue, targets, (shorts, longs), gammas)
     traffic = read_traffic(
         file,
@@ -179,16 +180,25 @@ def _requests(
     gammas: Sequence[float],
 ) -> list[PlanRequest]:
     """Every combination; an axis without values keeps the base's."""
-    from fleetopt.config.profiles import load_profile
     from fleetopt.planner.target import TtftTarget
 
     slos = [TtftTarget.parse(text) for text in targets] or [base.slo_ttft_p99]
-    shorts = [load_profile(name, catalogue) for name in engines[0]] or [base.short_profile]
-    longs = [load_profile(name, catalogue) for name in engines[1]] or [base.long_profile]
+    shorts = _engines(engines[0], catalogue) or [base.short_profile]
+    longs = _engines(engines[1], catalogue) or [base.long_profile]
     return [
         replace(base, slo_ttft_p99=slo, short_profile=one, long_profile=other, gamma_max=gamma)
         for slo, one, other, gamma in product(slos, shorts, longs, gammas or [base.gamma_max])
     ]
+
+
+def _engines(names: Sequence[str], catalogue: Mapping[str, EngineProfile]) -> list[EngineProfile]:
+    from fleetopt.config.profiles import load_profile
+    from fleetopt.errors import ConfigError
+
+    try:
+        return [load_profile(name, catalogue) for name in names]
+    except ConfigError as error:
+        raise typer.BadParameter(f"--profile: {error}") from error
 
 
 def _plans(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fleetopt.config.profiles import load_profile
@@ -12,13 +14,14 @@ from fleetopt.planner.drift import DriftRule
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.plan import Admission, CostUnit, PlanRequest
 from fleetopt.planner.replanner import ReplanConfig
+from fleetopt.planner.request import check_boundary
 from fleetopt.planner.target import TtftTarget
 
 
 def fleet_catalogue(
-    fleet: FleetSettings, catalogue: Mapping[str, EngineProfile]
+    fleet: FleetSettings, catalogue: Mapping[str, EngineProfile], path: str = "fleet"
 ) -> Mapping[str, EngineProfile]:
-    """Return the profiles at the fleet's own prices, on its own grids.
+    """Return the profiles at the fleet's own prices, on its own grids; its settings are at `path`.
 
     Raises
     ------
@@ -30,7 +33,7 @@ def fleet_catalogue(
     for setting, by_gpu in zip(("prices_usd_per_gpu_h", "carbon_g_per_kwh"), own, strict=True):
         for gpu in sorted(by_gpu.keys() - gpus - {OTHER_GPUS}):
             raise ConfigError(
-                f"{setting}.{gpu}: no engine profile runs on this GPU; known are "
+                f"{path}.{setting}.{gpu}: no engine profile runs on this GPU; known are "
                 f"{', '.join(sorted(gpus))}, and {OTHER_GPUS} for all others"
             )
     return {name: _with(profile, *own) for name, profile in catalogue.items()}
@@ -50,12 +53,25 @@ def plan_request(
     fleet: FleetSettings,
     catalogue: Mapping[str, EngineProfile],
     boundary_tokens: int | None = None,
+    path: str = "fleet",
 ) -> PlanRequest:
-    """Return the planner's question for a fleet; ConfigError names what is wrong."""
-    catalogue = fleet_catalogue(fleet, catalogue)
+    """Return the planner's question for a fleet whose settings are at this path.
+
+    ConfigError names what is wrong: a setting by its path, a boundary as it is.
+    """
+    if boundary_tokens is not None:  # no setting, so it has no path
+        check_boundary(boundary_tokens, fleet.long_context_tokens)
+    catalogue = fleet_catalogue(fleet, catalogue, path)
+    with _located(path):
+        return _request(fleet, catalogue, boundary_tokens)
+
+
+def _request(
+    fleet: FleetSettings, catalogue: Mapping[str, EngineProfile], boundary_tokens: int | None
+) -> PlanRequest:
     return PlanRequest(
-        short_profile=load_profile(fleet.short_profile or fleet.profile, catalogue),
-        long_profile=load_profile(fleet.long_profile or fleet.profile, catalogue),
+        short_profile=_engine(fleet, "short_profile", catalogue),
+        long_profile=_engine(fleet, "long_profile", catalogue),
         long_context_tokens=fleet.long_context_tokens,
         slo_ttft_p99=TtftTarget.parse(fleet.slo_ttft_p99),
         admission=Admission(fleet.admission),
@@ -72,6 +88,27 @@ def plan_request(
     )
 
 
+def _engine(
+    fleet: FleetSettings, setting: str, catalogue: Mapping[str, EngineProfile]
+) -> EngineProfile:
+    own: str | None = getattr(fleet, setting)
+    try:
+        return load_profile(own or fleet.profile, catalogue)
+    except ConfigError as error:
+        raise ConfigError(f"{setting if own else 'profile'}: {error}") from error
+
+
+@contextmanager
+def _located(path: str) -> Iterator[None]:
+    """Put the path of a fleet's settings before what is said of one of them, or of all."""
+    try:
+        yield
+    except ConfigError as error:
+        first = re.match(r"\w*", str(error))
+        is_setting = first is not None and first[0] in FleetSettings.model_fields
+        raise ConfigError(f"{path}{'.' if is_setting else ': '}{error}") from error
+
+
 def replan_config(
     name: str, settings: Settings, catalogue: Mapping[str, EngineProfile]
 ) -> ReplanConfig:
@@ -79,7 +116,7 @@ def replan_config(
     fleet = settings.for_fleet(name)
     return ReplanConfig(
         fleet=name,
-        request=plan_request(fleet, catalogue),
+        request=plan_request(fleet, catalogue, path=settings.path_of(name)),
         drift=DriftRule(
             max_regret=fleet.max_drift_regret,
             min_samples=fleet.min_samples,

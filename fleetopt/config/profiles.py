@@ -1,19 +1,21 @@
 """The catalogue of engine profiles: what ships with the product, and what a user adds to it."""
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from fleetopt.errors import ConfigError
 from fleetopt.planner.engine import EngineProfile
 
+_Table = TypeVar("_Table", bound=msgspec.Struct)
 _OF_THE_GPU: Final = ("price_usd_per_gpu_h", "idle_power_w", "max_power_w", "carbon_g_per_kwh")
 
 
@@ -47,7 +49,12 @@ class _Profile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     source: str = ""
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _Tables(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    gpus: dict[str, dict[str, Any]] = {}
+    profiles: dict[str, dict[str, Any]] = {}
+
+
+class _File(msgspec.Struct, frozen=True):
     gpus: dict[str, _Gpu] = {}
     profiles: dict[str, _Profile] = {}
 
@@ -111,9 +118,39 @@ def _read(path: Path) -> _File:
 
 def _decode(text: str, where: str) -> _File:
     try:
-        return msgspec.convert(tomllib.loads(text), _File)
+        tables = msgspec.convert(tomllib.loads(text), _Tables)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{where}: {error}") from error
+    gpus = {
+        name: _checked(_entry(table, _Gpu, f"{where}: gpus.{name}"), f"{where}: gpus.{name}")
+        for name, table in tables.gpus.items()
+    }
+    profiles = {
+        name: _entry(table, _Profile, f"{where}: profiles.{name}")
+        for name, table in tables.profiles.items()
+    }
+    return _File(gpus, profiles)
+
+
+def _entry(table: dict[str, Any], kind: type[_Table], path: str) -> _Table:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        problem = str(error)
+        problem, _, place = f"{problem[:1].lower()}{problem[1:]}".partition(" - at `$.")
+        field = place.rstrip("`")
+        if field not in table:
+            raise ConfigError(f"{path}: {problem}") from error
+        raise ConfigError(f"{path}.{field} is {table[field]!r}; {problem}") from error
+
+
+def _checked(gpu: _Gpu, path: str) -> _Gpu:
+    """Refuse what would else be found in a profile that has nothing to do with it."""
+    for field in _OF_THE_GPU:
+        value = getattr(gpu, field)
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise ConfigError(f"{path}.{field} is {value}; expected a finite number > 0")
+    return gpu
 
 
 def _profile(name: str, entry: _Profile, gpus: Sequence[_Gpu]) -> EngineProfile:

@@ -6,7 +6,9 @@ Library objects are given these values and never read the environment themselves
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -238,7 +240,7 @@ class Settings(BaseSettings):
             try:
                 FleetSettings(**overrides)
             except ValidationError as error:
-                raise ValueError(f"fleets.{name}: {_first_problem(error)}") from error
+                raise ValueError(f"fleets.{name}.{_first_problem(error)}") from error
         return fleets
 
     def for_fleet(self, name: str) -> FleetSettings:
@@ -247,6 +249,10 @@ class Settings(BaseSettings):
         if not overrides:
             return self.fleet
         return FleetSettings(**{**self.fleet.model_dump(), **overrides})
+
+    def path_of(self, name: str | None) -> str:
+        """Return where the settings of a fleet are, as an error names it."""
+        return f"fleets.{name}" if name in self.fleets else "fleet"
 
     @classmethod
     def settings_customise_sources(
@@ -273,15 +279,55 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
     class _FromFile(Settings):
         model_config = SettingsConfigDict(yaml_file=path)
 
-    where = f"{path}: " if path else ""
     try:
         return _FromFile(**overrides)
     except ValidationError as error:
-        raise ConfigError(f"{where}{_first_problem(error)}") from error
+        source = _source(error.errors()[0]["loc"], path, overrides)
+        raise ConfigError(f"{source}{_first_problem(error)}") from error
+    except SettingsError as error:
+        raise ConfigError(_variable_problem(error)) from error
     except OSError as error:
         raise ConfigError(f"can't read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, TypeError, ValueError, SettingsError) as error:
-        raise ConfigError(f"{where}not a YAML mapping of settings: {error}") from error
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: not a YAML mapping of settings: {error}") from error
+
+
+def _source(at: Sequence[int | str], path: Path | None, overrides: Mapping[str, Any]) -> str:
+    """Where the setting at this place came from; nothing of options, which users have before them.
+
+    Sources are merged key by key, and the first that has the key, or all above it, has its say.
+    """
+    given: Any = overrides
+    for part in at:
+        if not isinstance(given, Mapping) or part not in given:
+            break
+        given = given[part]
+    else:
+        return ""
+    for length in range(len(at), 0, -1):
+        if variable := _variable("__".join(map(str, at[:length]))):
+            return f"{variable}: "
+    return f"{path}: " if path else ""
+
+
+def _variable(name: str) -> str | None:
+    """Return the variable for a setting as it is spelt in the environment, if it is there."""
+    wanted = f"FLEETOPT_{name}".upper()
+    return next((variable for variable in os.environ if variable.upper() == wanted), None)
+
+
+def _variable_problem(error: SettingsError) -> str:
+    """Say what is wrong with a variable that stands for a whole section and is no JSON."""
+    named = re.search(r'field "(\w+)"', str(error))
+    section = named[1] if named else ""
+    variable = _variable(section)
+    if variable is None:
+        return str(error)
+    each = f"{variable}__CHAT__PROFILE" if section == "fleets" else f"{variable}__…"
+    return (
+        f"{variable} is {os.environ[variable]!r}; expected a JSON object, or a variable for each "
+        f"of its settings: {each}"
+    )
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -291,5 +337,9 @@ def _first_problem(error: ValidationError) -> str:
     got = problem["input"]
     if problem["type"] == "extra_forbidden":
         return f"{where}: no such setting; `fleetopt config show` lists all"
+    if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        message = "expected settings by name"
     shown = f", got {got!r}" if isinstance(got, str | int | float | bool) else ""
+    if message.startswith(f"{where}."):  # a fleet's setting, which says its own path
+        return f"{message}{shown}"
     return f"{where}: {message}{shown}" if where else message

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from typing import Any, Final
-
-import msgspec
 
 from fleetopt.connectors.columns import MAX_TOKENS
 from fleetopt.errors import InputError
@@ -58,8 +57,9 @@ def _document(lines: Iterable[bytes], source: str) -> Any:
         if len(text) > _MAX_BYTES:
             raise InputError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a CDF")
     try:
-        return msgspec.json.decode(bytes(text).removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # Python's own reader takes NaN and 1e400 for numbers: they are refused with their place.
+        return json.loads(text.decode("utf-8-sig"), parse_int=float)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{source} is not valid JSON: {error}") from error
 
 

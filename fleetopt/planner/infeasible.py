@@ -68,7 +68,7 @@ def infeasible(grid: Grid, cells: Index) -> Infeasible:
         reachable = f"the tightest that can be met is {tightest}"
     return Infeasible(
         InfeasibleReason.SLO_UNREACHABLE,
-        f"no fleet can meet P99 TTFT {target}: prefill alone takes longer; {reachable}",
+        f"no fleet can meet slo_ttft_p99={target}: prefill alone takes longer; {reachable}",
         tightest,
     )
 

@@ -118,8 +118,9 @@ def check_boundary(boundary_tokens: int, long_context_tokens: int) -> None:
     edges = nearest_edges(boundary_tokens)
     if edges != (boundary_tokens,):
         listed = " or ".join(str(edge) for edge in edges)
+        verb = "is" if len(edges) == 1 else "are"
         raise ConfigError(
-            f"boundary_tokens is {boundary_tokens}, not a bin edge; the nearest are {listed}"
+            f"boundary_tokens is {boundary_tokens}, not a bin edge; the nearest {verb} {listed}"
         )
 
 

@@ -165,15 +165,25 @@ def _cdf(
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != 2:
         raise InputError("a CDF is a non-empty list of [tokens, cumulative fraction] pairs")
     tokens, fractions = array[:, 0], array[:, 1]
-    if not np.isfinite(array).all():
-        raise InputError("the CDF holds a value that is not finite")
-    if tokens[0] <= 0.0 or (np.diff(tokens) <= 0.0).any():
-        raise InputError("the CDF's tokens must be > 0 and strictly rising; sort its points")
-    if fractions.min() < 0.0 or fractions.max() > 1.0 or (np.diff(fractions) < 0.0).any():
-        raise InputError("the CDF's fractions must lie in 0…1 and never fall")
+    _all_points(0, tokens, np.isfinite(tokens) & (tokens > 0.0), "finite tokens above 0")
+    _all_points(1, fractions, (fractions >= 0.0) & (fractions <= 1.0), "a fraction from 0 to 1")
+    rising, kept = np.diff(tokens, prepend=0.0) > 0.0, np.diff(fractions, prepend=0.0) >= 0.0
+    _all_points(0, tokens, rising, "more tokens than in the point before: sort the points")
+    _all_points(1, fractions, kept, "no less than in the point before: a CDF never falls")
     if not math.isclose(fractions[-1], 1.0, abs_tol=1e-6):
-        raise InputError(f"the CDF ends at {fractions[-1]}; expected its last fraction to be 1")
+        raise InputError(
+            f"cdf[{fractions.size - 1}][1] is {fractions[-1]:g}; expected the last fraction to be 1"
+        )
     return np.concatenate(([0.0], tokens)), np.concatenate(([0.0], fractions))
+
+
+def _all_points(
+    column: int, values: NDArray[np.float64], are_right: NDArray[np.bool_], expected: str
+) -> None:
+    """Refuse the first of a CDF's values that is not right, by its place."""
+    if not are_right.all():
+        wrong = int(are_right.argmin())
+        raise InputError(f"cdf[{wrong}][{column}] is {values[wrong]:g}; expected {expected}")
 
 
 def _length_moments(

@@ -28,11 +28,20 @@ def test_a_good_file_is_ok(cli: Cli, file: Path) -> None:
     ("text", "says"),
     [
         ("kafka: {partitions: 0}", "kafka.partitions"),
-        ("fleet: {profile: nope}", "fleet: there is no engine profile 'nope'"),
-        ("fleet: {slo_ttft_p99: soon}", "fleet: slo_ttft_p99 is 'soon'"),
-        ("fleets: {a: {slo_ttft_p99: soon}}", "fleets.a: slo_ttft_p99 is 'soon'"),
-        ("fleets: {a: {long_profile: nope}}", "fleets.a: there is no engine profile 'nope'"),
+        ("fleet: {profile: nope}", "fleet.profile: there is no engine profile 'nope'"),
+        ("fleet: {slo_ttft_p99: soon}", "fleet.slo_ttft_p99 is 'soon'"),
+        ("fleets: {a: {slo_ttft_p99: soon}}", "fleets.a.slo_ttft_p99 is 'soon'"),
+        (
+            "fleets: {a: {long_profile: nope}}",
+            "fleets.a.long_profile: there is no engine profile 'nope'",
+        ),
         ("profiles: no.toml", "no.toml"),
+        ("fleet: {max_replicas: 1, min_replicas: 2}", "fleet.max_replicas is 1; expected ≥ min"),
+        (
+            "fleet: {max_replicas: 9}\nfleets: {a: {min_replicas: 10}}",
+            "fleets.a.max_replicas is 9; expected ≥ min_replicas=10",
+        ),
+        ("fleet: {minimise: carbon, profile: a100/llama-3-70b/paper}", "fleet: a100/llama-3-70b"),
     ],
 )
 def test_what_a_worker_would_refuse_is_found(cli: Cli, file: Path, text: str, says: str) -> None:

@@ -46,5 +46,5 @@ def test_carbon_is_asked_for_by_its_name() -> None:
 @pytest.mark.parametrize("setting", ["prices_usd_per_gpu_h", "carbon_g_per_kwh"])
 def test_a_gpu_that_no_profile_runs_on_is_refused_with_its_path(setting: str) -> None:
     fleet = FleetSettings.model_validate({setting: {"h100": 1.0, "h1000": 1.0}})
-    with pytest.raises(ConfigError, match=rf"^{setting}\.h1000: .*known are a100, b200"):
+    with pytest.raises(ConfigError, match=rf"^fleet\.{setting}\.h1000: .*known are a100, b200"):
         plan_request(fleet, load_catalogue())

@@ -99,7 +99,24 @@ def test_an_unknown_profile_lists_close_names() -> None:
         (OWN.replace("= 0.02", "= -0.02"), "mi300x/qwen3-32b/tp1.base_iteration_s is -0.02"),
         (OWN.replace("= 0.02", "= nan"), "base_iteration_s is nan"),
         (OWN.replace("= 500000", "= 0"), "kv_capacity_tokens is 0"),
-        (OWN.replace("500000", '"many"'), "Expected `int`"),
+        (
+            OWN.replace("500000", '"many"'),
+            r"own.toml: profiles.mi300x/qwen3-32b/tp1.kv_capacity_tokens is 'many'; expected `int`",
+        ),
+        (
+            OWN.replace("base_iteration_s = 0.02", ""),
+            r"own.toml: profiles.mi300x/qwen3-32b/tp1: .*missing required field `base_iteration_s`",
+        ),
+        (OWN + "speed = 3\n", r"profiles.mi300x/qwen3-32b/tp1: .*unknown field `speed`"),
+        (
+            "[gpus.h100]\nprice_usd_per_gpu_h = nan",
+            r"own.toml: gpus.h100.price_usd_per_gpu_h is nan",
+        ),
+        (
+            "[gpus.h100]\nmax_power_w = -1",
+            r"own.toml: gpus.h100.max_power_w is -1.0; expected a fin",
+        ),
+        ("[gpu.h100]\nprice_usd_per_gpu_h = 1", r"own.toml: .*unknown field `gpu`"),
         (OWN.replace("price_usd_per_gpu_h = 2.5", ""), "no price_usd_per_gpu_h"),
     ],
 )

@@ -75,12 +75,13 @@ def test_arguments_win_over_variables_over_the_file_over_defaults(
         ("kafka: {partitions: many}", r"kafka\.partitions: .*valid integer.*got 'many'"),
         ("kafka: {topics: x}", r"kafka\.topics: no such setting"),
         ("kafak: {}", r"kafak: no such setting"),
-        ("window: 3", r"window: .*got 3"),
+        ("window: 3", r"window: expected settings by name, got 3"),
+        ("fleets: {a: 3}", r"fleets\.a: expected settings by name, got 3"),
         ("fleet: {admission: hopeful}", r"fleet\.admission: .*'statistical' or 'reserved'"),
         ("ingest: {flush_interval_s: .inf}", r"ingest\.flush_interval_s: .*finite.*got inf"),
         ("window: {allowed_lateness_s: .nan}", r"window\.allowed_lateness_s: .*got nan"),
-        ("fleets: {a: {gamma_max: 0}}", r"fleets\.a: gamma_max: .*got 0"),
-        ("fleets: {a: {gama: 0}}", r"fleets\.a: gama: no such setting"),
+        ("fleets: {a: {gamma_max: 0}}", r"fleets\.a\.gamma_max: .*got 0"),
+        ("fleets: {a: {gama: 0}}", r"fleets\.a\.gama: no such setting"),
         ("fleet: {prices_usd_per_gpu_h: {h100: 0}}", r"prices_usd_per_gpu_h\.h100: .*got 0"),
         ("fleet: {carbon_g_per_kwh: -3}", r"carbon_g_per_kwh\.default: .*got -3"),
         ("fleet: {carbon_g_per_kwh: .nan}", r"carbon_g_per_kwh\.default: .*got nan"),
@@ -98,6 +99,41 @@ def test_a_mistake_is_one_error_with_file_and_path(file: Path, text: str, messag
 def test_a_variable_is_named_by_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETOPT_WINDOW__SLICES", "1")
     with pytest.raises(ConfigError, match=r"window\.slices: .*got '1'"):
+        load_settings()
+
+
+def test_a_wrong_setting_is_put_down_to_where_it_came_from(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("fleet: {gamma_max: 2}\n")
+    with pytest.raises(ConfigError, match=r"^fleet\.gamma_max: .*got 99"):
+        load_settings(file, fleet={"gamma_max": 99})
+    monkeypatch.setenv("FLEETOPT_FLEET__GAMMA_MAX", "9")
+    with pytest.raises(ConfigError, match=r"^FLEETOPT_FLEET__GAMMA_MAX: fleet\.gamma_max: .*'9'"):
+        load_settings(file)
+    monkeypatch.setenv("FLEETOPT_FLEET__GAMMA_MAX", "3")
+    file.write_text("fleet: {gamma_max: 2, min_replicas: 0}\n")
+    with pytest.raises(ConfigError, match=rf"^{file}: fleet\.min_replicas: .*got 0"):
+        load_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("FLEETOPT_FLEET", "x", r"^FLEETOPT_FLEET is 'x'; expected a JSON object, or a variable"),
+        ("fleetopt_fleet", "", r"^fleetopt_fleet is ''; expected a JSON object"),
+        ("FLEETOPT_FLEETS", '{"a":', r"of its settings: FLEETOPT_FLEETS__CHAT__PROFILE$"),
+        ("FLEETOPT_FLEET", "3", r"^FLEETOPT_FLEET: fleet: expected settings by name, got 3"),
+        ("FLEETOPT_FLEETS__a", "x", r"^FLEETOPT_FLEETS__a: fleets\.a: expected settings by name"),
+        ("FLEETOPT_FLEET__NOPE", "1", r"^FLEETOPT_FLEET__NOPE: fleet\.nope: no such setting"),
+        ("FLEETOPT_FLEETS__a__gamma_max", "99", r"fleets\.a\.gamma_max: .*got '99'"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named_with_what_it_held(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ConfigError, match=message):
         load_settings()
 
 

@@ -38,7 +38,11 @@ def test_bare_and_wrapped_points_are_the_same() -> None:
         ("[]", r"\$ is empty"),
         ('{"cdf": 3}', r"\$\.cdf is not a list"),
         ("{}", r"\$\.cdf is not a list"),
-        ("[[64, NaN]]", r"not valid JSON"),
+        ("[[64, NaN]]", r"\$\[0\]\[1\] is nan; expected a fraction from 0 to 1"),
+        ("[[NaN, 1]]", r"\$\[0\]\[0\] is nan; expected tokens above 0"),
+        ("[[64, 0.5], [1e400, 1]]", r"\$\[1\]\[0\] is inf; expected tokens above 0, up to"),
+        ("[[1" + "0" * 5_000 + ", 1]]", r"\$\[0\]\[0\] is inf"),
+        ("[[64, one]]", r"not valid JSON"),
         ("[[64, 1]", r"not valid JSON"),
     ],
 )

@@ -251,21 +251,24 @@ def test_a_cdf_has_the_moments_of_requests_drawn_from_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "points",
+    ("points", "message"),
     [
-        [],
-        [(100, 0.5)],
-        [(200, 0.5), (100, 1.0)],
-        [(100, 0.5), (100, 1.0)],
-        [(100, 0.9), (200, 0.5), (300, 1.0)],
-        [(100, 0.5), (200, 1.5)],
-        [(0, 0.5), (200, 1.0)],
-        [(100, float("nan")), (200, 1.0)],
-        [(100,)],
+        ([], "non-empty list"),
+        ([(100,)], r"list of \[tokens, cumulative fraction\] pairs"),
+        ([(100, 0.5)], r"cdf\[0\]\[1\] is 0.5; expected the last fraction to be 1"),
+        ([(200, 0.5), (100, 1.0)], r"cdf\[1\]\[0\] is 100; expected more tokens .*: sort"),
+        ([(100, 0.5), (100, 1.0)], r"cdf\[1\]\[0\] is 100; expected more tokens"),
+        ([(9, 0.9), (200, 0.5), (300, 1.0)], r"cdf\[1\]\[1\] is 0.5; expected no less"),
+        ([(100, 0.5), (200, 1.5)], r"cdf\[1\]\[1\] is 1.5; expected a fraction from 0 to 1"),
+        ([(0, 0.5), (200, 1.0)], r"cdf\[0\]\[0\] is 0; expected finite tokens above 0"),
+        ([(100, 0.5), (float("inf"), 1.0)], r"cdf\[1\]\[0\] is inf; expected finite tokens"),
+        ([(100, float("nan")), (200, 1.0)], r"cdf\[0\]\[1\] is nan; expected a fraction"),
     ],
 )
-def test_points_that_are_no_cdf_are_refused(points: list[tuple[float, float]]) -> None:
-    with pytest.raises(InputError, match="CDF"):
+def test_points_that_are_no_cdf_are_refused_by_place(
+    points: list[tuple[float, float]], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
         Workload.from_cdf(points, 0.2, 1.0)
 
 
