@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fleetopt.cli.options import ConfigOption, OutputOption, check_input
-from fleetopt.cli.output import ExitCode, Output, print_error, print_json
+from fleetopt.cli.output import ExitCode, Output, print_error, print_json, print_note
 from fleetopt.cli.plan_options import (
     AdmissionOption,
     BoundaryOption,
@@ -31,6 +32,8 @@ from fleetopt.cli.plan_options import (
 
 if TYPE_CHECKING:
     from fleetopt.cli.traffic import Traffic
+    from fleetopt.cli.validation import Validation
+    from fleetopt.planner.explain import Explanation
     from fleetopt.planner.plan import Infeasible, Plan, PlanRequest
 
 
@@ -79,6 +82,13 @@ def plan(
         bool,
         typer.Option("--explain", help="Say why: cost of other boundaries, rates and targets."),
     ] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Simulate the fleet on the traffic, and compare.")
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a page with charts too; it is replaced."),
+    ] = None,
     fleet: FleetOption = None,
     profiles: ProfilesOption = None,
     config: ConfigOption = None,
@@ -89,7 +99,7 @@ def plan(
     FILE is CSV (TIMESTAMP,ContextTokens,GeneratedTokens), JSON Lines of request records,
     Mooncake's JSON Lines, or a CDF of total tokens: [[tokens, fraction], ...], bare or under
     `cdf`. What is not given comes from the settings: `fleetopt config show`.
-    Exit code 3: no fleet meets the target.
+    Exit code 3: no fleet meets the target. With --validate, 1: a pool's queue grows without end.
 
     \b
     Examples:
@@ -98,9 +108,18 @@ def plan(
       fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --explain
       fleetopt plan trace.csv --arrival-rate 200 --cached-share 0.5
       fleetopt plan trace.csv --minimise carbon --carbon-intensity 350 --slo-ttft-p99 2s
+      fleetopt plan trace.csv --slo-ttft-p99 1s --validate --html report.html
       fleetopt plan trace.csv --boundary 2048 --output json | jq .plan.cost_usd_per_h
     """
     check_input(file)
+    if html is not None:
+        from fleetopt.cli.report import check_page
+
+        check_page(html)
+    if validate:
+        from fleetopt.cli.validation import check_twice
+
+        check_twice(file)
     settings = settings_with(context.params)
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
     from fleetopt.cli.traffic import assume_cached, read_traffic
@@ -121,9 +140,38 @@ def plan(
     )
     assume_cached(traffic, cached_share)
     found = find_plan(traffic.workload, request)
-    _print(found, traffic, request, output, is_explained=explain)
+    why, validation = None, None
+    if not isinstance(found, Infeasible):
+        if explain or html is not None:
+            from fleetopt.planner.explain import explain as explain_plan
+
+            why = explain_plan(traffic.workload, request, found)
+        if validate:
+            from fleetopt.cli.validation import validate as simulate
+
+            validation = simulate(
+                found,
+                request,
+                file,
+                rate_per_s=traffic.workload.arrival_rate_per_s,
+                fleet=fleet,
+                output_share=output_share,
+                cached_share=cached_share,
+            )
+    if html is not None:
+        from fleetopt.cli.report import page_of, write_page
+
+        result = _as_json(found, traffic, request, why, validation)
+        write_page(html, page_of(found, traffic, request, why, validation, result))
+        print_note(f"wrote {html}")
+    _print(found, traffic, request, output, why if explain else None, validation)
     if isinstance(found, Infeasible):
         raise typer.Exit(ExitCode.INFEASIBLE)
+    if validation and validation.diverging:
+        print_error(
+            f"diverging: the queue of the {' and the '.join(validation.diverging)} pool grows"
+        )
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print(
@@ -131,26 +179,38 @@ def _print(
     traffic: Traffic,
     request: PlanRequest,
     output: Output,
-    *,
-    is_explained: bool,
+    why: Explanation | None,
+    validation: Validation | None,
 ) -> None:
-    from fleetopt.cli.plan_text import as_json, describe_infeasible, describe_plan
+    from fleetopt.cli.explain_text import describe_explanation
+    from fleetopt.cli.plan_text import describe_infeasible, describe_plan
     from fleetopt.planner.plan import Infeasible
 
-    if isinstance(found, Infeasible):
-        if output is Output.JSON:
-            print_json(as_json(found, traffic, request))
-        else:
-            print_error(describe_infeasible(found))
-        return
-    from fleetopt.cli.explain_text import describe_explanation, explanation_json
-    from fleetopt.planner.explain import explain
-
-    why = explain(traffic.workload, request, found) if is_explained else None
     if output is Output.JSON:
-        explained = {"explanation": explanation_json(why)} if why else {}
-        print_json(as_json(found, traffic, request) | explained)
-        return
-    describe_plan(found, traffic, request)
+        print_json(_as_json(found, traffic, request, why, validation))
+    elif isinstance(found, Infeasible):
+        print_error(describe_infeasible(found))
+    else:
+        describe_plan(found, traffic, request)
+        if why:
+            describe_explanation(why, found, traffic.workload, request)
+        if validation:
+            validation.describe()
+
+
+def _as_json(
+    found: Plan | Infeasible,
+    traffic: Traffic,
+    request: PlanRequest,
+    why: Explanation | None,
+    validation: Validation | None,
+) -> dict[str, Any]:
+    from fleetopt.cli.explain_text import explanation_json
+    from fleetopt.cli.plan_text import as_json
+
+    result = as_json(found, traffic, request)
     if why:
-        describe_explanation(why, found, traffic.workload, request)
+        result["explanation"] = explanation_json(why)
+    if validation:
+        result["validation"] = validation.json()
+    return result

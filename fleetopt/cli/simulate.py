@@ -99,7 +99,7 @@ def simulate(
         trace,
         Wanted(
             rate_per_s=rate_per_s,
-            requests=_enough(rate_per_s) if requests is None else requests,
+            requests=enough_requests(rate_per_s) if requests is None else requests,
             arrivals=None if arrivals is None else Arrivals(arrivals),
             fleet=fleet,
             output_share=output_share,
@@ -116,7 +116,7 @@ def simulate(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _enough(rate_per_s: float) -> int:
+def enough_requests(rate_per_s: float) -> int:
     """Requests that show a P99 and outlast the slowest of them."""
     return int(min(max(REQUESTS_OVER_S * rate_per_s, FEWEST_REQUESTS), MOST_REQUESTS))
 
