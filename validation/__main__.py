@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(row.name for row in rows))
         return 0
     limits = QUICK if options.quick else Limits()
-    results = list(_measured(rows, limits, options.jobs))
+    results = _measured(rows, limits, options.jobs)
     print("\n".join(lines(results)))
     if options.json:
         document = {"machine": Machine.this(), "rows": results}
@@ -52,15 +52,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _measured(rows: list[Row], limits: Limits, jobs: int) -> Iterator[RowResult]:
-    """Results in the rows' order."""
+def _measured(rows: list[Row], limits: Limits, jobs: int) -> list[RowResult]:
+    """Results in the rows' order; those that take longest begin first."""
     began_s = time.monotonic()
+    found: dict[str, RowResult] = {}
     with ProcessPoolExecutor(jobs) as workers:
-        futures = [workers.submit(measure, row, limits) for row in rows]
-        for number, future in enumerate(futures, 1):
-            yield future.result()
+        slow_first = sorted(rows, key=lambda row: row.rate_per_s, reverse=True)
+        for future in as_completed([workers.submit(measure, row, limits) for row in slow_first]):
+            result = future.result()
+            found[result.name] = result
             passed_s = time.monotonic() - began_s
-            _notes.print(f"{number}/{len(rows)}  {passed_s:.0f} s  {rows[number - 1].name}")
+            _notes.print(f"{len(found)}/{len(rows)}  {passed_s:.0f} s  {result.name}")
+    return [found[row.name] for row in rows]
 
 
 def _asked(rows: Iterable[Row], options: argparse.Namespace) -> Iterator[Row]:

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-import numpy as np
-
 from fleetopt.planner.bins import BINS_PER_OCTAVE
+from fleetopt.planner.figures import fleet_plan
 from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.outcome import Infeasible, Plan, PoolPlan
 from fleetopt.planner.plan import plan
-from fleetopt.planner.report import pool_plan
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.simulate.fleet import SimulatedFleet
 from fleetopt.planner.simulate.stream import RequestStream
@@ -140,7 +138,9 @@ def measure(row: Row, limits: Limits | None = None) -> RowResult:
     planned_for = workload
     if row.arrivals is Arrivals.TENANTS:
         seen = streams.observed(row.traffic, row.rate_per_s)
-        workload = replace(workload, dispersion=seen.dispersion)
+        workload = replace(
+            workload, dispersion=seen.dispersion, dispersion_by_scale=seen.dispersion_by_scale
+        )
         planned_for = workload.scaled_to(seen.planned_per_s)
     chosen = plan(planned_for, request)
     if isinstance(chosen, Infeasible):
@@ -164,16 +164,12 @@ def predicted_pools(chosen: Plan, workload: Workload, request: PlanRequest) -> t
     """What the planner predicts of the plan's fleet under this workload."""
     step = round(math.log2(chosen.gamma) * BINS_PER_OCTAVE)
     grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
-    context = request.long_context_tokens
     if chosen.long is None:
-        one = grid.long_pools(np.array([ONE_POOL]))
-        return (pool_plan("short", one, context, chosen.short_replicas, grid),)
+        return (fleet_plan(grid, ONE_POOL, 0, chosen.short_replicas).short,)
     row = grid.row_of(chosen.boundary_tokens)
-    cells = np.array([min(step, grid.rows - row) * grid.rows + row])
-    boundary = chosen.boundary_tokens
-    short = pool_plan("short", grid.short_pools(cells), boundary, chosen.short_replicas, grid)
-    long = pool_plan("long", grid.long_pools(cells), context, chosen.long_replicas, grid)
-    return short, long
+    cell = min(step, grid.rows - row) * grid.rows + row
+    again = fleet_plan(grid, cell, chosen.short_replicas, chosen.long_replicas)
+    return (again.short, again.long) if again.long else (again.short,)
 
 
 def _pool(

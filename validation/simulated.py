@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -19,11 +20,11 @@ from validation.cache import kept
 FIRST_REQUESTS: Final = 200_000
 MOST_REQUESTS: Final = 6_000_000
 MOST_FOR_P99: Final = 2_000_000
-RESIDENCES: Final = 10.0
+RESIDENCES: Final = 8.0
 """The run is at least this many times as long as a request is in its pool, if requests allow it."""
 
-WARM_UP_RESIDENCES: Final = 6.0
-MOST_WARM_UP: Final = 0.6
+WARM_UP_RESIDENCES: Final = 5.0
+MOST_WARM_UP: Final = 0.625
 P99_WITHIN: Final = 0.05
 """Half the interval of P99 over P99, at which no more requests are needed."""
 
@@ -104,7 +105,7 @@ def simulated(
     asked = [asdict(pool), asdict(target), question, rate_per_s, seeds, asdict(bounds)]
     # The residence only sets the length of the run: a prediction that moves a little must not
     # make the run anew.
-    residence_s = 2.0 ** float(np.ceil(np.log2(max(residence_s, 1e-3))))
+    residence_s = 2.0 ** (0.5 * math.ceil(2.0 * math.log2(max(residence_s, 1e-3))))
     asked.append(residence_s)
 
     def answer() -> Simulated:
@@ -172,9 +173,9 @@ def _combined(runs: list[Simulated]) -> Simulated:
         return float(np.mean([getattr(run, field) for run in runs]))
 
     p99 = np.array([run.ttft_p99_s for run in runs])
-    own = np.array([0.5 * (run.ttft_p99_high_s - run.ttft_p99_low_s) for run in runs])
+    own = [0.5 * (run.ttft_p99_high_s - run.ttft_p99_low_s) for run in runs]
     between = float(p99.std(ddof=1)) * float(stdtrit(len(runs) - 1, 0.5 + _CONFIDENCE / 2.0))
-    half = max(float(np.sqrt((own * own).sum())) / len(runs), between / np.sqrt(len(runs)))
+    half = max(math.hypot(*own) / len(runs), between / math.sqrt(len(runs)))
     shared: tuple[str, ...] = (
         "arrival_rate_per_s",
         "utilization",
@@ -185,7 +186,7 @@ def _combined(runs: list[Simulated]) -> Simulated:
     return Simulated(
         requests=sum(run.requests for run in runs),
         runs=len(runs),
-        work_error=mean("work_error") / float(np.sqrt(len(runs))),
+        work_error=mean("work_error") / math.sqrt(len(runs)),
         ttft_p99_s=float(p99.mean()),
         ttft_p99_low_s=max(float(p99.mean()) - half, 0.0),
         ttft_p99_high_s=float(p99.mean()) + half,

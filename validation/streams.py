@@ -23,6 +23,7 @@ from validation import traffic
 
 _ROUTED: Final = 200_000
 _SLICE_S: Final = 60.0
+_CELLS_PER_SLICE: Final = 600
 _MOST_OBSERVED: Final = 2_000_000
 _MOST_REQUESTS: Final = 6_000_000
 
@@ -65,7 +66,9 @@ def observed(name: str, rate_per_s: float) -> ArrivalStatistics:
     """What the product measures on an hour of tenants, or on as much of it as is practical."""
     count = min(3_600.0 * rate_per_s, float(_MOST_OBSERVED))
     stream = tenant_stream(traffic.requests(name), rate_per_s, int(count), seed=1_000)
-    seconds = max(int(count / rate_per_s / _SLICE_S), 1) * int(_SLICE_S)
-    per_s = np.bincount(stream.arrival_s.astype(np.int64), minlength=seconds)[:seconds]
-    per_slice = per_s.reshape(-1, int(_SLICE_S)).sum(axis=1)
-    return ArrivalStatistics.from_counts(per_slice, _SLICE_S, per_s)
+    slices = max(int(count / rate_per_s / _SLICE_S), 1)
+    cells = slices * _CELLS_PER_SLICE
+    cell = (stream.arrival_s * (_CELLS_PER_SLICE / _SLICE_S)).astype(np.int64)
+    per_cell = np.bincount(cell, minlength=cells)[:cells]
+    per_slice = per_cell.reshape(slices, -1).sum(axis=1)
+    return ArrivalStatistics.from_counts(per_slice, _SLICE_S, per_cell, _SLICE_S / _CELLS_PER_SLICE)
