@@ -18,7 +18,7 @@ from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.workload import Workload
 from validation import streams, traffic
 from validation.rows import Arrivals, Row
-from validation.simulated import Limits, Simulated, simulated
+from validation.simulated import Limits, Simulated, SimulatedSlots, simulated, simulated_slots
 
 FEWEST_REPLICAS: Final = 5
 """Smaller pools are shown but not counted."""
@@ -29,6 +29,8 @@ P99_BELOW: Final = 0.02
 P99_ABOVE: Final = 0.20
 _ERRORS: Final = 2.0
 TENANT_SEEDS: Final = (1, 2, 3, 4)
+TENANTS_S: Final = 60.0
+"""Tenants' bursts last for seconds: a shorter run would see some of them or none."""
 
 
 class Verdict(StrEnum):
@@ -61,6 +63,7 @@ class PoolResult:
     binding: str
     predicted: Predicted
     simulated: Simulated
+    slot_level: SimulatedSlots
 
     @property
     def is_counted(self) -> bool:
@@ -70,13 +73,8 @@ class PoolResult:
     @property
     def utilization_error(self) -> float:
         """Predicted over slot-level utilisation at the rate that was drawn, less 1."""
-        seen = self.simulated
-        return self.predicted.utilization / (seen.slot_utilization / self._drawn) - 1.0
-
-    @property
-    def _drawn(self) -> float:
-        """The rate of this run's arrivals over the rate that was asked for."""
-        return self.simulated.arrival_rate_per_s / self.rate_per_s
+        drawn = self.slot_level.arrival_rate_per_s / self.rate_per_s
+        return self.predicted.utilization * drawn / self.slot_level.utilization - 1.0
 
     @property
     def occupancy_error(self) -> float:
@@ -91,7 +89,7 @@ class PoolResult:
     @property
     def utilization(self) -> Verdict:
         """Within 1 %, or by more only as chance would have it."""
-        allowed = UTILIZATION_WITHIN + _ERRORS * self.simulated.work_error
+        allowed = UTILIZATION_WITHIN + _ERRORS * self.slot_level.work_error
         return _verdict(self.utilization_error, -allowed, allowed)
 
     @property
@@ -182,7 +180,8 @@ def _pool(
     question = [row.traffic, row.arrivals, fleet.boundary_tokens, fleet.compress_up_to_tokens, at]
     if row.arrivals is Arrivals.TENANTS:
         arrivals = TENANT_SEEDS
-        bounds = replace(bounds, first=bounds.first // len(arrivals))
+        long_enough = int(TENANTS_S * rate_per_s)
+        bounds = replace(bounds, first=max(bounds.first // len(arrivals), long_enough))
 
     def draw(count: int, seed: int) -> RequestStream:
         if row.arrivals is Arrivals.TENANTS:
@@ -202,6 +201,16 @@ def _pool(
         seeds=arrivals,
         limits=bounds,
     )
+    rate = max(planned.arrival_rate_per_s, 1e-12)
+    slots = simulated_slots(
+        fleet.pools[at],
+        fleet.target,
+        draw,
+        question,
+        rate_per_s=rate_per_s,
+        residence_s=planned.utilization * planned.max_num_seqs * planned.replicas / rate,
+        limits=bounds,
+    )
     return PoolResult(
         name=planned.name if len(fleet.pools) > 1 else "one",
         replicas=planned.replicas,
@@ -216,6 +225,7 @@ def _pool(
             planned.ttft_violation_share,
         ),
         simulated=seen,
+        slot_level=slots,
     )
 
 

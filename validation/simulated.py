@@ -11,7 +11,6 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool
-from fleetopt.planner.simulate.outcome import PoolFigures
 from fleetopt.planner.simulate.simulation import simulate, simulate_slots, slot_service_s
 from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.target import TtftTarget
@@ -51,9 +50,6 @@ class Simulated:
     runs: int
     arrival_rate_per_s: float
     utilization: float
-    slot_utilization: float
-    work_error: float
-    """Standard error of the work that the requests bring, as a share of it."""
     slot_occupancy: float
     mean_iteration_s: float
     sequence_iteration_s: float
@@ -69,6 +65,17 @@ class Simulated:
     def p99_error(self) -> float:
         """Half the interval of P99 as a share of it."""
         return 0.5 * (self.ttft_p99_high_s - self.ttft_p99_low_s) / max(self.ttft_p99_s, 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSlots:
+    """What a pool did as so many servers without iterations."""
+
+    requests: int
+    arrival_rate_per_s: float
+    utilization: float
+    work_error: float
+    """Standard error of the work that the requests bring, as a share of it."""
 
 
 def simulated(
@@ -102,18 +109,13 @@ def simulated(
         How many requests each run may take.
     """
     bounds = limits or Limits()
-    asked = [asdict(pool), asdict(target), question, rate_per_s, seeds, asdict(bounds)]
-    # The residence only sets the length of the run: a prediction that moves a little must not
-    # make the run anew.
-    residence_s = 2.0 ** (0.5 * math.ceil(2.0 * math.log2(max(residence_s, 1e-3))))
-    asked.append(residence_s)
+    residence_s = _rounded_up(residence_s)
+    asked = [asdict(pool), asdict(target), question, rate_per_s, seeds, asdict(bounds), residence_s]
 
     def answer() -> Simulated:
-        long_enough = int(RESIDENCES * residence_s * rate_per_s)
-        count = min(max(bounds.first, long_enough), bounds.most)
+        count = _length(rate_per_s, residence_s, bounds)
         while True:
-            span_s = count / rate_per_s
-            warm_up = min(max(WARM_UP_RESIDENCES * residence_s / span_s, 0.2), MOST_WARM_UP)
+            warm_up = _warm_up(count, rate_per_s, residence_s)
             found = _combined(
                 [_run(pool, target, draw(count, seed), warm_up, seed) for seed in seeds]
             )
@@ -126,20 +128,37 @@ def simulated(
     return kept(asked, Simulated, answer)
 
 
+def simulated_slots(
+    pool: SimulatedPool,
+    target: TtftTarget,
+    draw: Draw,
+    question: Any,
+    *,
+    rate_per_s: float,
+    residence_s: float,
+    seed: int = 1,
+    limits: Limits | None = None,
+) -> SimulatedSlots:
+    """The same at slot level, where each request holds its slot for as long as if all were taken.
+
+    That is longer than in the iterations of a replica with free slots, and so is the run.
+    """
+    bounds = limits or Limits()
+    residence_s = _rounded_up(residence_s)
+    asked = [asdict(pool), question, rate_per_s, seed, asdict(bounds), residence_s]
+
+    def answer() -> SimulatedSlots:
+        count = _length(rate_per_s, residence_s, bounds)
+        warm_up = _warm_up(count, rate_per_s, residence_s)
+        return _run_slots(pool, target, draw(count, seed), warm_up, seed)
+
+    return kept(asked, SimulatedSlots, answer)
+
+
 def _run(
     pool: SimulatedPool, target: TtftTarget, stream: RequestStream, warm_up: float, seed: int
 ) -> Simulated:
-    context = pool.context_tokens
-    alone = SimulatedFleet(pool, None, context, context, 0.0, target)
-    figures = simulate(alone, stream, seed=seed, warm_up_share=warm_up).pools[0]
-    slots = simulate_slots(alone, stream, seed=seed, warm_up_share=warm_up)[0]
-    work_s = slot_service_s(pool, stream)
-    relative_variance = float(work_s.var()) / max(float(work_s.mean()) ** 2, 1e-300)
-    error = float(np.sqrt((1.0 + relative_variance) / max(figures.requests, 1)))
-    return _one(figures, slots.utilization, error)
-
-
-def _one(figures: PoolFigures, slot_utilization: float, work_error: float) -> Simulated:
+    figures = simulate(_alone(pool, target), stream, seed=seed, warm_up_share=warm_up).pools[0]
     ttft = figures.ttft
     p99 = ttft.p99_s if ttft else 0.0
     low = ttft.p99_low_s if ttft else None
@@ -149,8 +168,6 @@ def _one(figures: PoolFigures, slot_utilization: float, work_error: float) -> Si
         runs=1,
         arrival_rate_per_s=figures.arrival_rate_per_s,
         utilization=figures.utilization,
-        slot_utilization=slot_utilization,
-        work_error=work_error,
         slot_occupancy=figures.slot_occupancy,
         mean_iteration_s=figures.mean_iteration_s,
         sequence_iteration_s=figures.sequence_iteration_s,
@@ -162,6 +179,40 @@ def _one(figures: PoolFigures, slot_utilization: float, work_error: float) -> Si
         growth_share=figures.growth.share_of_arrivals,
         is_diverging=figures.growth.is_diverging,
     )
+
+
+def _run_slots(
+    pool: SimulatedPool, target: TtftTarget, stream: RequestStream, warm_up: float, seed: int
+) -> SimulatedSlots:
+    figures = simulate_slots(_alone(pool, target), stream, seed=seed, warm_up_share=warm_up)[0]
+    work_s = slot_service_s(pool, stream)
+    variance = float(work_s.var()) / max(float(work_s.mean()) ** 2, 1e-300)
+    measured_s = stream.span_s * (1.0 - warm_up)
+    return SimulatedSlots(
+        requests=figures.requests,
+        arrival_rate_per_s=figures.requests / measured_s,
+        utilization=figures.utilization,
+        work_error=math.sqrt((1.0 + variance) / max(figures.requests, 1)),
+    )
+
+
+def _alone(pool: SimulatedPool, target: TtftTarget) -> SimulatedFleet:
+    context = pool.context_tokens
+    return SimulatedFleet(pool, None, context, context, 0.0, target)
+
+
+def _length(rate_per_s: float, residence_s: float, limits: Limits) -> int:
+    wanted = int(RESIDENCES * residence_s * rate_per_s)
+    return min(max(limits.first, wanted), limits.most)
+
+
+def _warm_up(count: int, rate_per_s: float, residence_s: float) -> float:
+    return min(max(WARM_UP_RESIDENCES * residence_s * rate_per_s / count, 0.2), MOST_WARM_UP)
+
+
+def _rounded_up(seconds: float) -> float:
+    """To a power of √2: what is predicted only sets the length of a run, and must not renew it."""
+    return float(2.0 ** (0.5 * math.ceil(2.0 * math.log2(max(seconds, 1e-3)))))
 
 
 def _combined(runs: list[Simulated]) -> Simulated:
@@ -179,14 +230,12 @@ def _combined(runs: list[Simulated]) -> Simulated:
     shared: tuple[str, ...] = (
         "arrival_rate_per_s",
         "utilization",
-        "slot_utilization",
         "slot_occupancy",
     )
     shared += ("mean_iteration_s", "sequence_iteration_s", "violation_share", "preempted_share")
     return Simulated(
         requests=sum(run.requests for run in runs),
         runs=len(runs),
-        work_error=mean("work_error") / math.sqrt(len(runs)),
         ttft_p99_s=float(p99.mean()),
         ttft_p99_low_s=max(float(p99.mean()) - half, 0.0),
         ttft_p99_high_s=float(p99.mean()) + half,

@@ -33,7 +33,7 @@ def _line(pool: PoolResult) -> str:
     count = f"{pool.replicas} × {pool.slots}{'' if pool.is_counted else ' *'}"
     return (
         f"  {pool.name:5s} {count:>12s} {pool.binding:>12s}   "
-        f"{said.utilization:9.3f} {seen.slot_utilization:6.3f} {pool.utilization_error:+6.1%}"
+        f"{said.utilization:9.3f} {pool.slot_level.utilization:6.3f} {pool.utilization_error:+6.1%}"
         f"{_MARKS[pool.utilization]} | "
         f"{said.slot_occupancy:8.3f} {seen.slot_occupancy:6.3f} {pool.occupancy_error:+6.1%}"
         f"{_MARKS[pool.occupancy]} | "
