@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench chaos clean
+.PHONY: help demo test check bench validate chaos clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -30,6 +30,9 @@ check: $(STAMP) ## lint, types, import layers
 
 bench: $(STAMP) ## measure, and write the tables that docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks
+
+validate: $(STAMP) ## hold plans against simulations, and write docs/validation.md
+	$(BIN)/python -m validation
 
 chaos: $(STAMP) ## kill workers and services in the middle of work, in full
 	FLEETOPT_CHAOS=full $(BIN)/python -m pytest -m chaos

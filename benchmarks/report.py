@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+_PROGRAM: Final = ("fleetopt", "benchmarks", "validation", "pyproject.toml")
 _VERSIONS: Final = (
     "aiokafka",
     "faust-streaming",
@@ -73,14 +74,14 @@ class Machine:
     measured_at: str
 
     @classmethod
-    def this(cls) -> Machine:
+    def this(cls, packages: Sequence[str] = _VERSIONS) -> Machine:
         """Describe the machine and the versions at hand."""
         return cls(
             cpu=_cpu(),
             cores=os.cpu_count() or 1,
             system=f"{platform.system()} {platform.machine()}",
             python=platform.python_version(),
-            versions={name: version(name) for name in _VERSIONS},
+            versions={name: version(name) for name in packages},
             commit=_commit(),
             measured_at=datetime.now(UTC).isoformat(timespec="minutes"),
         )
@@ -96,13 +97,21 @@ class Machine:
 
 def write(name: str, tables: Sequence[Table], machine: Machine, page: Path = PAGE) -> None:
     """Put the tables between the page's markers for `name`, in place of what is there."""
+    put(
+        name,
+        "\n\n".join([*(table.markdown() for table in tables), f"*{machine.sentence()}*"]),
+        page,
+    )
+
+
+def put(name: str, body: str, page: Path = PAGE) -> None:
+    """Put Markdown between the page's markers for `name`, in place of what is there."""
     begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
     text = page.read_text()
     head, found_begin, rest = text.partition(begin)
     _, found_end, tail = rest.partition(end)
     if not (found_begin and found_end):
         raise PageError(f"{page} has no place for the tables: expected {begin} and then {end}")
-    body = "\n\n".join([*(table.markdown() for table in tables), f"*{machine.sentence()}*"])
     page.write_text(f"{head}{begin}\n\n{body}\n\n{end}{tail}")
 
 

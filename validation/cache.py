@@ -6,6 +6,7 @@ A changed planner finds what it asked before; a changed simulation finds nothing
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -37,7 +38,7 @@ def kept(question: Any, kind: type[Result], answer: Callable[[], Result]) -> Res
         return msgspec.json.decode(path.read_bytes(), type=kind)
     found = answer()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{id(found)}.tmp")
+    partial = path.with_suffix(f".{os.getpid()}.tmp")
     partial.write_bytes(msgspec.json.encode(asdict(found)))  # type: ignore[call-overload]
     partial.replace(path)
     return found

@@ -15,6 +15,7 @@ from fleetopt.planner.plan import plan
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.simulate.fleet import SimulatedFleet
 from fleetopt.planner.simulate.stream import RequestStream
+from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
 from fleetopt.planner.workload import Workload
 from validation import streams, traffic
 from validation.rows import Arrivals, Row
@@ -85,6 +86,11 @@ class PoolResult:
     def p99_error(self) -> float:
         """Predicted over simulated P99 TTFT, less 1."""
         return self.predicted.ttft_p99_s / max(self.simulated.ttft_p99_s, 1e-12) - 1.0
+
+    @property
+    def meets_target(self) -> bool:
+        """Whether the simulation finds at most 1 % of the requests over their target."""
+        return self.simulated.violation_share <= TTFT_VIOLATIONS_MAX
 
     @property
     def utilization(self) -> Verdict:

@@ -111,3 +111,17 @@ def design() -> tuple[Row, ...]:
             add(QWEN, name, rate, power + number, Arrivals.TENANTS)
             add(SILICON[1 + (power + number) % 3], name, rate, power, Arrivals.TENANTS)
     return tuple(rows.values())
+
+
+def quick_design() -> tuple[Row, ...]:
+    """One row for each traffic, and one with arrivals as recorded for each trace."""
+    rows = []
+    for number, name in enumerate(traffic.names()):
+        engine = PAPER if number % 3 == 0 else SILICON[number % len(SILICON)]
+        rows.append(Row(engine, name, Arrivals.POISSON, 100.0, TARGETS[name][number % 2]))
+    rows += [
+        Row(QWEN, name, Arrivals.TENANTS, 100.0, TARGETS[name][0])
+        for name in traffic.names()
+        if name in traffic.TRACES
+    ]
+    return tuple(rows)
