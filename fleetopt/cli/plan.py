@@ -123,7 +123,7 @@ def plan(
     settings = settings_with(context.params)
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
     from fleetopt.cli.traffic import assume_cached, read_traffic
-    from fleetopt.config.fleet import plan_request
+    from fleetopt.config.fleet import forecast_config, plan_request
     from fleetopt.config.profiles import load_catalogue
     from fleetopt.planner.plan import Infeasible
     from fleetopt.planner.plan import plan as find_plan
@@ -137,6 +137,7 @@ def plan(
         arrival_rates_per_s=() if arrival_rate is None else (arrival_rate,),
         output_share=output_share,
         slice_s=settings.window.slice_s,
+        forecast=forecast_config(settings),
     )
     assume_cached(traffic, cached_share)
     found = find_plan(traffic.workload, request)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from fleetopt.cli.arrivals_text import describe_burstiness, describe_rates
 from fleetopt.cli.output import console, cost, percent, power, seconds, table, tokens, usd
 from fleetopt.planner.plan import (
     BaselineName,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fleetopt.cli.traffic import Traffic
-    from fleetopt.planner.workload import ArrivalStatistics
 
 REASONS: Final[dict[ReasonCode, str]] = {
     ReasonCode.TWO_POOLS_CHEAPER: "Two pools cost less than one.",
@@ -178,6 +178,9 @@ def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
         f"P99 TTFT at most {request.slo_ttft_p99}, {request.admission.value} admission",
         soft_wrap=True,
     )
+    if traffic.arrivals is not None:
+        rates = describe_rates(traffic.arrivals, traffic.workload.arrival_rate_per_s)
+        out.print(f"Arrivals: {rates}", soft_wrap=True)
     out.print(_engine_names(plan) + "\n", soft_wrap=True)
     out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
     out.print(_pools(plan))
@@ -267,27 +270,13 @@ def _engines(plan: Plan) -> list[str]:
 def _assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
     assumed = [*traffic.assumptions, *_cached(traffic)]
     if traffic.arrivals is not None:
-        measured = traffic.arrivals
-        assumed.append(
-            f"burstiness as measured: index of dispersion {_dispersion(measured)} (1 is Poisson)"
-            f"; mean {measured.mean_per_s:.3g}/s, peak {measured.peak_per_s:.3g}/s"
-        )
+        index = describe_burstiness(traffic.arrivals)
+        assumed.append(f"burstiness as measured: index of dispersion {index} (1 is Poisson)")
     assumed.append(
         f"{percent(request.compressible_share, 0)} of requests without a category may be "
         f"compressed, at {request.compression_penalty_usd:g} USD each"
     )
     return assumed
-
-
-def _dispersion(measured: ArrivalStatistics) -> str:
-    """Return the index at each time scale, shortest first."""
-    scales = measured.dispersion_by_scale
-    if not scales:
-        return f"{measured.dispersion:.2f}"
-    return (
-        f"{' / '.join(f'{one.z:.3g}' for one in scales)} in "
-        f"{' / '.join(f'{one.window_s:g}' for one in scales)} s"
-    )
 
 
 def _cached(traffic: Traffic) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetopt.connectors.columns import RequestColumns
+    from fleetopt.planner.forecast.outcome import ForecastConfig
 
 ASSUMED_OUTPUT_SHARE: Final = 0.2
 """The paper's split; real traces have 0.013 to 0.15, so a plan that assumes it says so."""
@@ -55,6 +56,7 @@ def read_traffic(
     arrival_rates_per_s: Sequence[float],
     output_share: float | None,
     slice_s: float,
+    forecast: ForecastConfig,
 ) -> Traffic:
     """Read a trace or a CDF as what the planner takes, at the first of the rates or its own."""
     for rate_per_s in arrival_rates_per_s:
@@ -69,7 +71,7 @@ def read_traffic(
             raise typer.BadParameter(
                 "--output-share is for a CDF; a trace says how many tokens went out"
             )
-        return _from_trace(opened, fleet, arrival_rates_per_s, slice_s)
+        return _from_trace(opened, fleet, arrival_rates_per_s, slice_s, forecast)
 
 
 def assume_cached(traffic: Traffic, share: float | None) -> None:
@@ -105,7 +107,11 @@ def _from_cdf(
 
 
 def _from_trace(
-    opened: OpenInput, fleet: str | None, arrival_rates_per_s: Sequence[float], slice_s: float
+    opened: OpenInput,
+    fleet: str | None,
+    arrival_rates_per_s: Sequence[float],
+    slice_s: float,
+    forecast: ForecastConfig,
 ) -> Traffic:
     reader = TraceReader(opened)
     records = reader.records()
@@ -123,7 +129,9 @@ def _from_trace(
             f"({', '.join(sorted(fleets)[:5])}): choose one with --fleet"
         )
     columns = columns_of_records(records)
-    arrivals = arrival_statistics(columns.arrival_s, slice_s)
+    arrivals = arrival_statistics(
+        columns.arrival_s, slice_s, replace(forecast, covers_history=True)
+    )
     measured = columns.take(columns.measured)
     if not len(measured):
         raise InputError(f"{opened.source}: no request says how many tokens it had")
@@ -168,7 +176,9 @@ def _workload(
     )
 
 
-def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatistics:
+def arrival_statistics(
+    arrival_s: np.ndarray, slice_s: float, forecast: ForecastConfig
+) -> ArrivalStatistics:
     """Return the rates of a trace's whole slices, counted from its first arrival.
 
     A trace shorter than a slice is one slice of its own length. Raises InputError where it spans
@@ -186,10 +196,10 @@ def arrival_statistics(arrival_s: np.ndarray, slice_s: float) -> ArrivalStatisti
     if not slices:
         # n arrivals span n − 1 gaps; a single arrival tells no rate, a second is the least.
         length_s = max(span_s * len(offset_s) / max(len(offset_s) - 1, 1), 1.0)
-        return ArrivalStatistics.from_counts([len(offset_s)], length_s, *_cells(offset_s))
+        return ArrivalStatistics.from_counts([len(offset_s)], length_s, *_cells(offset_s), forecast)
     whole = offset_s[offset_s < slices * slice_s]
     counts = np.bincount((whole // slice_s).astype(np.int64), minlength=slices)
-    return ArrivalStatistics.from_counts(counts, slice_s, *_cells(whole))
+    return ArrivalStatistics.from_counts(counts, slice_s, *_cells(whole), forecast)
 
 
 def _time(epoch_s: float) -> str:

@@ -128,7 +128,7 @@ def whatif(
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
     from fleetopt.cli.traffic import assume_cached, read_traffic
     from fleetopt.cli.whatif_text import as_json, describe
-    from fleetopt.config.fleet import fleet_catalogue, plan_request
+    from fleetopt.config.fleet import fleet_catalogue, forecast_config, plan_request
     from fleetopt.config.profiles import load_catalogue
     from fleetopt.planner.plan import Infeasible
 
@@ -149,6 +149,7 @@ def whatif(
         arrival_rates_per_s=rates,
         output_share=output_share,
         slice_s=settings.window.slice_s,
+        forecast=forecast_config(settings),
     )
     assume_cached(traffic, cached_share)
     found = _plans(traffic.workload, rates or [traffic.workload.arrival_rate_per_s], requests)

@@ -12,6 +12,8 @@ from fleetopt.config.settings import OTHER_GPUS, FleetSettings, Settings
 from fleetopt.errors import ConfigError
 from fleetopt.planner.drift import DriftRule
 from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.forecast.holt_winters import is_installed
+from fleetopt.planner.forecast.outcome import ForecastConfig, Method
 from fleetopt.planner.plan import Admission, CostUnit, PlanRequest
 from fleetopt.planner.replanner import ReplanConfig
 from fleetopt.planner.request import check_boundary
@@ -107,6 +109,18 @@ def _located(path: str) -> Iterator[None]:
         first = re.match(r"\w*", str(error))
         is_setting = first is not None and first[0] in FleetSettings.model_fields
         raise ConfigError(f"{path}{'.' if is_setting else ': '}{error}") from error
+
+
+def forecast_config(settings: Settings) -> ForecastConfig:
+    """Return how arrival rates are forecast; ConfigError where the method's library is missing."""
+    chosen = settings.forecast
+    method = None if chosen.method == "auto" else Method(chosen.method)
+    if method is Method.HOLT_WINTERS and not is_installed():
+        raise ConfigError(
+            "forecast.method is holt_winters, which needs statsmodels: "
+            "pip install 'fleetopt[forecast]', or set it to auto"
+        )
+    return ForecastConfig(chosen.horizon_s, chosen.quantile, chosen.season_s, method)
 
 
 def replan_config(

@@ -99,6 +99,27 @@ class WindowSettings(_Section):
         return float(self.slice_s * self.slices)
 
 
+class ForecastSettings(_Section):
+    """Which arrival rate to plan for."""
+
+    horizon_s: float = Field(
+        600.0,
+        gt=0,
+        le=7 * 86_400,
+        description="The plan must hold for so long: the lateness allowed, the time between two "
+        "plans and the time that a replica takes to come up.",
+    )
+    quantile: float = Field(
+        0.95, ge=0.5, lt=1, description="Share of the horizon's slices that the rate must cover."
+    )
+    season_s: float | None = Field(
+        None, gt=0, description="Length of a season; none: a day and a week are tried."
+    )
+    method: Literal[
+        "auto", "recent_peak", "recent_level", "damped_trend", "seasonal_naive", "holt_winters"
+    ] = Field("auto", description="`auto`: what does best on the window.")
+
+
 class ReplanSettings(_Section):
     """When to plan."""
 
@@ -227,6 +248,9 @@ class Settings(BaseSettings):
     redis: RedisSettings = Field(default_factory=RedisSettings, description="State and results.")
     window: WindowSettings = Field(default_factory=WindowSettings, description="Event time.")
     ingest: IngestSettings = Field(default_factory=IngestSettings, description="Reading.")
+    forecast: ForecastSettings = Field(
+        default_factory=ForecastSettings, description="The rate to plan for."
+    )
     replan: ReplanSettings = Field(default_factory=ReplanSettings, description="Planning.")
     worker: WorkerSettings = Field(default_factory=WorkerSettings, description="Process.")
     profiles: Path | None = Field(None, description="TOML file with engine profiles of your own.")

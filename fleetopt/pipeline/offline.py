@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fleetopt.config.fleet import replan_config
+from fleetopt.config.fleet import forecast_config, replan_config
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.producer import ROWS_PER_BATCH, batch_of
 from fleetopt.connectors.wire import COLUMNS_VERSION, RequestBatch, RequestLog, encode_batch
@@ -67,6 +67,7 @@ class Offline:
         self._window = WindowConfig(
             settings.window.slice_s, settings.window.slices, settings.window.allowed_lateness_s
         )
+        self._forecast = forecast_config(settings)
         self._windows = PartitionWindows(self._window)
         self._fleets: dict[str, _Fleet] = {}
         self._newest_s = 0.0
@@ -154,7 +155,7 @@ class Offline:
 
     def _view(self, name: str) -> FleetView:
         window = self._windows.fleets[name]
-        return view(self._window, [(window.meta, window.slices)])
+        return view(self._window, [(window.meta, window.slices)], self._forecast)
 
     def _plan(
         self, name: str, fleet: _Fleet, now_s: float, trigger: Trigger, seen: FleetView

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from faust import Service
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from fleetopt.config.fleet import replan_config
+from fleetopt.config.fleet import forecast_config, replan_config
 from fleetopt.config.profiles import load_catalogue
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.alert import Alert
@@ -31,6 +31,7 @@ from fleetopt.pipeline.ingest import Ingest
 from fleetopt.pipeline.ownership import Stirred
 from fleetopt.pipeline.sketch import Sketch
 from fleetopt.pipeline.view import FleetView, event_of, view
+from fleetopt.pipeline.window import WindowConfig
 from fleetopt.planner.choice import ReplanConfig
 from fleetopt.planner.effects import (
     Effect,
@@ -40,6 +41,7 @@ from fleetopt.planner.effects import (
     Silent,
     Trigger,
 )
+from fleetopt.planner.forecast.outcome import ForecastConfig
 from fleetopt.planner.recommendation import Recommendation
 from fleetopt.planner.replanner import (
     ReplannerState,
@@ -71,6 +73,7 @@ class Replan(Service):
         self.settings = settings
         self._ingest = ingest
         self._catalogue = load_catalogue(settings.profiles)
+        self._forecast = forecast_config(settings)
         self._recommendations = RecommendationStore(redis, settings.redis.history)
         self._fleets: dict[str, _Fleet] = {}
         self._refused: dict[str, str] = {}
@@ -165,16 +168,8 @@ class Replan(Service):
     async def _look(self, name: str) -> FleetView:
         store = self._ingest.store
         parts = [] if store is None else await store.load_fleet(name, self._ingest.partitions)
-        return view(
-            self._ingest.window,
-            [
-                (
-                    checkpoint.decode_meta(meta),
-                    {index: Sketch.from_bytes(data) for index, data in slices.items()},
-                )
-                for meta, slices in parts
-            ],
-        )
+        # Merging takes milliseconds, and a forecast up to tens of them: not on the event loop.
+        return await asyncio.to_thread(_view_of, self._ingest.window, parts, self._forecast)
 
     async def _carry_out(self, name: str, effects: Iterable[Effect], now_s: float) -> bool:
         """Publish and alert; returns False, and alerts nobody, where another was faster."""
@@ -207,6 +202,25 @@ class Replan(Service):
             log.warning("alert", fleet=name, kind=alert.kind, firing=alert.firing, text=alert.text)
             await self._recommendations.alert(alert)
         return True
+
+
+def _view_of(
+    config: WindowConfig,
+    parts: Iterable[tuple[bytes, Mapping[int, bytes]]],
+    forecast: ForecastConfig,
+) -> FleetView:
+    """Return the view of stored parts; it shares nothing with anyone else."""
+    return view(
+        config,
+        [
+            (
+                checkpoint.decode_meta(meta),
+                {index: Sketch.from_bytes(data) for index, data in slices.items()},
+            )
+            for meta, slices in parts
+        ],
+        forecast,
+    )
 
 
 def _may_overload(last: Recommendation, change: Stirred) -> bool:

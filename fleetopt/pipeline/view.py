@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from fleetopt.pipeline.sketch import Sketch, cell_s, cells_in
 from fleetopt.pipeline.window import FleetMeta, WindowConfig
+from fleetopt.planner.arrivals import DEFAULT_FORECAST
 from fleetopt.planner.effects import Event, Idle, Observed, Trigger
+from fleetopt.planner.forecast.outcome import ForecastConfig
 from fleetopt.planner.recommendation import Evidence, Lengths
+from fleetopt.planner.record import forecast_record
 from fleetopt.planner.workload import ArrivalStatistics, Workload
 
 
@@ -57,9 +60,11 @@ def _lengths(sketch: Sketch) -> Lengths | None:
 
 
 def view(
-    config: WindowConfig, parts: Iterable[tuple[FleetMeta, Mapping[int, Sketch]]]
+    config: WindowConfig,
+    parts: Iterable[tuple[FleetMeta, Mapping[int, Sketch]]],
+    forecast: ForecastConfig = DEFAULT_FORECAST,
 ) -> FleetView:
-    """Merge what each partition knows of a fleet."""
+    """Merge what each partition knows of a fleet, and forecast its rate."""
     parts = list(parts)
     watermark_s = max((meta.watermark_s(config) for meta, _ in parts), default=0.0)
     closed_below = int(watermark_s // config.slice_s)
@@ -75,7 +80,8 @@ def view(
     whole = Sketch.for_slice(config.slice_s)
     for index in sorted(merged):
         whole.merge(merged[index])
-    workload, evidence = _planned(config, merged, open_counts, whole)
+    seen = _cells(config, merged, closed_below)
+    workload, evidence = _planned(config, forecast, seen, merged, open_counts, whole)
     return FleetView(
         workload=workload,
         evidence=evidence,
@@ -88,6 +94,8 @@ def view(
 
 def _planned(
     config: WindowConfig,
+    forecast: ForecastConfig,
+    cells: NDArray[np.float64],
     closed: Mapping[int, Sketch],
     open_counts: Mapping[int, int],
     whole: Sketch,
@@ -96,9 +104,8 @@ def _planned(
     if not closed or (arrived and not whole.measured_count):
         return None, None
     indices = sorted(closed)
-    cells = _cells(config, closed)
     arrivals = ArrivalStatistics.from_counts(
-        cells.sum(axis=1), config.slice_s, cells.reshape(-1), cell_s(config.slice_s)
+        cells.sum(axis=1), config.slice_s, cells.reshape(-1), cell_s(config.slice_s), forecast
     )
     # What an open slice has counted so far can only grow: a floor for the rate, at once.
     floor_per_s = max(open_counts.values(), default=0) / config.slice_s
@@ -114,6 +121,7 @@ def _planned(
         peak_arrival_rate_per_s=max(arrivals.peak_per_s, floor_per_s),
         cached_prompt_share=whole.moments.cached_share,
         cache_known_share=whole.cache_known_count / max(whole.measured_count, 1),
+        forecast=forecast_record(arrivals.forecast),
     )
     if not arrived:
         return None, evidence
@@ -128,10 +136,12 @@ def _planned(
     return workload, evidence
 
 
-def _cells(config: WindowConfig, closed: Mapping[int, Sketch]) -> NDArray[np.float64]:
+def _cells(
+    config: WindowConfig, closed: Mapping[int, Sketch], closed_below: int
+) -> NDArray[np.float64]:
     """Return arrival counts, a row for each slice from the first; NaN where nobody reported."""
-    first, last = min(closed), max(closed)
-    cells = np.full((last - first + 1, cells_in(config.slice_s)), np.nan)
+    first = min(closed, default=closed_below)
+    cells = np.full((closed_below - first, cells_in(config.slice_s)), np.nan)
     for index, sketch in closed.items():
         cells[index - first] = sketch.arrivals
     return cells

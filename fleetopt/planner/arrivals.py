@@ -12,11 +12,13 @@ from numpy.typing import ArrayLike
 
 from fleetopt.errors import InputError
 from fleetopt.planner.dispersion import Dispersion, dispersion_by_scale, known_counts
+from fleetopt.planner.forecast.forecast import forecast_rate
+from fleetopt.planner.forecast.outcome import Forecast, ForecastConfig
 
-RECENT_SLICES: Final = 3
-PLANNED_QUANTILE: Final = 0.95
 DISPERSION_WINDOW_S: Final = 10.0
 """About the time that a chat request is in service: the scale that decides slot waits."""
+
+DEFAULT_FORECAST: Final = ForecastConfig()
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class ArrivalStatistics:
     dispersion: float
     duration_s: float
     dispersion_by_scale: tuple[Dispersion, ...] = ()
+    forecast: Forecast | None = None
+    """Where the planned rate comes from."""
 
     def __post_init__(self) -> None:
         for name in ("mean_per_s", "peak_per_s", "planned_per_s", "duration_s"):
@@ -45,6 +49,7 @@ class ArrivalStatistics:
         slice_s: float,
         counts_per_cell: ArrayLike | None = None,
         cell_s: float = 1.0,
+        config: ForecastConfig = DEFAULT_FORECAST,
     ) -> Self:
         """Statistics of a window of equally long, consecutive time slices.
 
@@ -60,13 +65,15 @@ class ArrivalStatistics:
             it, or with less than a minute of it, the arrivals are taken to be Poisson.
         cell_s : float
             Length of a cell, > 0.
+        config : ForecastConfig
+            How far ahead the rate is forecast, and how sure it is to be enough.
 
         Returns
         -------
         ArrivalStatistics
-            `planned_per_s` is the largest of the 95th percentile of the slices' rates, the
-            highest of the last three slices, and the mean; `dispersion` is that of counts in
-            10 s, and `dispersion_by_scale` has the others that the cells tell.
+            `planned_per_s` is an upper quantile of the forecast that `forecast` tells of;
+            `dispersion` is that of counts in 10 s, and `dispersion_by_scale` has the others that
+            the cells tell.
 
         Raises
         ------
@@ -75,19 +82,18 @@ class ArrivalStatistics:
         """
         if not (math.isfinite(slice_s) and slice_s > 0.0):
             raise InputError(f"slice_s is {slice_s}; expected a finite number > 0")
-        rates = known_counts("counts_per_slice", counts_per_slice) / slice_s
-        rates = rates[~np.isnan(rates)]
+        counts = known_counts("counts_per_slice", counts_per_slice)
+        rates = counts[~np.isnan(counts)] / slice_s
         if rates.size == 0:
             raise InputError("counts_per_slice has no known slice; expected at least one")
-        mean = float(rates.mean())
-        recent = float(rates[-RECENT_SLICES:].max())
-        planned = max(float(np.quantile(rates, PLANNED_QUANTILE)), recent, mean)
+        forecast = forecast_rate(counts, slice_s, config)
         scales = () if counts_per_cell is None else dispersion_by_scale(counts_per_cell, cell_s)
         return cls(
-            mean_per_s=mean,
+            mean_per_s=float(rates.mean()),
             peak_per_s=float(rates.max()),
-            planned_per_s=planned,
+            planned_per_s=forecast.planned_per_s,
             dispersion=dict(scales).get(DISPERSION_WINDOW_S, 1.0),
             duration_s=rates.size * slice_s,
             dispersion_by_scale=scales,
+            forecast=forecast,
         )

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from fleetopt.errors import InputError
 from fleetopt.planner.cost import CostUnit
+from fleetopt.planner.forecast.outcome import Method, MethodReason
 from fleetopt.planner.outcome import BaselineName, Binding, InfeasibleReason
 from fleetopt.planner.outcome import ReasonCode as PlanReason
 
@@ -77,6 +78,20 @@ class PublishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastRecord:
+    """How the planned rate was forecast: for how long, how sure, by which method and why so.
+
+    `season_s` is null where the method has no season.
+    """
+
+    method: Method
+    reason: MethodReason
+    horizon_s: float
+    quantile: float
+    season_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What was measured: event time from `window_from_s` up to `window_to_s`, epoch seconds."""
 
@@ -90,6 +105,7 @@ class Evidence:
     peak_arrival_rate_per_s: float
     cached_prompt_share: float = 0.0  # of all prompt tokens; unknown ones count as not cached
     cache_known_share: float = 0.0  # of the requests, those whose cached tokens were logged
+    forecast: ForecastRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,11 @@ from typing import Final
 import numpy as np
 
 from fleetopt.planner.bins import EDGES_TOKENS
+from fleetopt.planner.forecast.outcome import Forecast
 from fleetopt.planner.outcome import Baseline, Infeasible, Plan, PoolPlan
 from fleetopt.planner.recommendation import (
     BaselineRecord,
+    ForecastRecord,
     InfeasibleRecord,
     Lengths,
     PlanRecord,
@@ -83,6 +85,19 @@ def infeasible_record(infeasible: Infeasible) -> InfeasibleRecord:
         reason=infeasible.reason,
         text=infeasible.message,
         tightest_slo=None if slo is None else str(slo),
+    )
+
+
+def forecast_record(forecast: Forecast | None) -> ForecastRecord | None:
+    """Record of how a rate was forecast."""
+    if forecast is None:
+        return None
+    return ForecastRecord(
+        method=forecast.method,
+        reason=forecast.reason,
+        horizon_s=forecast.horizon_s,
+        quantile=forecast.quantile,
+        season_s=forecast.season_s,
     )
 
 

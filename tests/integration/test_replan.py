@@ -23,6 +23,7 @@ from fleetopt.connectors.recommendation_store import (
 )
 from fleetopt.connectors.wire import RequestBatch, encode_batch
 from fleetopt.pipeline.embedded import EmbeddedBroker
+from fleetopt.planner.forecast.outcome import MethodReason
 from fleetopt.planner.recommendation import Recommendation, Status
 from tests.integration.conftest import Kafka
 from tests.worker_process import DEADLINE_S, Place, place_on, send, stop, wait_for, worker
@@ -101,6 +102,9 @@ def test_a_trace_gives_the_same_plan_with_services_and_without(
 
     assert (seen.accepted, seen.total) == (requests, requests)
     assert online.evidence == offline.evidence
+    assert offline.evidence is not None
+    assert offline.evidence.forecast is not None
+    assert offline.evidence.forecast.reason is MethodReason.BACKTEST
     assert online.lengths is not None
     assert offline.lengths is not None
     assert online.lengths.mean_tokens == offline.lengths.mean_tokens

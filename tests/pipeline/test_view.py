@@ -15,6 +15,7 @@ from fleetopt.pipeline.sketch import Sketch
 from fleetopt.pipeline.view import FleetView, event_of, view
 from fleetopt.pipeline.window import FleetMeta, FleetWindow, WindowConfig
 from fleetopt.planner.effects import Observed, Trigger
+from fleetopt.planner.forecast.outcome import ForecastConfig, MethodReason
 
 CONFIG = WindowConfig(slice_s=10, slices=6, allowed_lateness_s=25.0)
 START_S = 1_000.0
@@ -112,6 +113,28 @@ def test_the_step_over_an_unknown_slice_is_no_burst() -> None:
     assert found.workload is not None
     assert found.workload.dispersion == 1.0
     assert [one.window_s for one in found.workload.dispersion_by_scale] == [1.0, 10.0]
+
+
+def test_the_rate_is_forecast_to_where_the_watermark_is() -> None:
+    config = WindowConfig(slice_s=10, slices=60, allowed_lateness_s=25.0)
+    rising = [at * 10.0 + step / (20 + at) for at in range(50) for step in range(200 + 10 * at)]
+    window = FleetWindow(config)
+    window.update(columns(sorted(min(at, 499.9) for at in rising)))
+    window.promise(START_S + 500.0)
+    asked = ForecastConfig(horizon_s=60.0)
+    found = view(config, [(window.meta, window.slices)], asked)
+    assert found.evidence is not None
+    assert found.evidence.forecast is not None
+    assert found.evidence.forecast.reason is MethodReason.BACKTEST
+    assert (found.evidence.forecast.horizon_s, found.evidence.forecast.quantile) == (60.0, 0.95)
+    newest = window.slices[max(window.slices)].arrival_count / 10.0
+    assert found.evidence.planned_arrival_rate_per_s > newest
+    window.update(columns([900.0]))  # what came between is unknown
+    gap = view(config, [(window.meta, window.slices)], asked)
+    assert gap.evidence is not None
+    assert gap.evidence.forecast is not None
+    assert gap.evidence.forecast.reason is MethodReason.NO_FORECAST
+    assert gap.evidence.mean_arrival_rate_per_s > 30.0
 
 
 def test_open_slices_only_raise_the_planned_rate() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fleetopt.errors import InputError
 from fleetopt.planner import recommendation as published
+from fleetopt.planner.forecast.outcome import Method, MethodReason
 from fleetopt.planner.outcome import BaselineName, Binding, InfeasibleReason
 from fleetopt.planner.outcome import ReasonCode as PlanReason
 from fleetopt.planner.plan import Workload
@@ -49,6 +50,8 @@ ENUMS: list[type[StrEnum]] = [
     Binding,
     BaselineName,
     InfeasibleReason,
+    Method,
+    MethodReason,
 ]
 
 
@@ -143,6 +146,15 @@ def test_a_reason_outside_the_closed_set_does_not_decode() -> None:
     record["reasons"] = ["because"]
     with pytest.raises(msgspec.ValidationError, match="because"):
         msgspec.json.decode(json.dumps(record), type=Recommendation)
+
+
+def test_a_record_from_before_forecasts_still_decodes() -> None:
+    example = DOCS.read_text(encoding="utf-8").split("```json\n", 1)[1].split("```", 1)[0]
+    record = json.loads(example)
+    assert record["evidence"].pop("forecast")
+    old = msgspec.json.decode(json.dumps(record), type=Recommendation)
+    assert old.evidence is not None
+    assert old.evidence.forecast is None
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import BINS, EDGES_TOKENS, bin_of, nearest_edges
+from fleetopt.planner.forecast.outcome import ForecastConfig, Method
 from fleetopt.planner.workload import (
     MOMENTS,
     ArrivalStatistics,
@@ -15,6 +16,7 @@ from fleetopt.planner.workload import (
     Workload,
 )
 
+BY_PEAK = ForecastConfig(method=Method.RECENT_PEAK)
 ROWS = st.lists(
     st.tuples(st.integers(0, 200_000), st.integers(0, 20_000), st.sampled_from(Compressibility)),
     max_size=50,
@@ -180,14 +182,16 @@ def test_the_planned_rate_is_never_the_plain_mean_of_uneven_traffic() -> None:
     arrivals = ArrivalStatistics.from_counts(counts, 60.0)
     assert arrivals.mean_per_s == pytest.approx(1.9)
     assert arrivals.planned_per_s == arrivals.peak_per_s == 10.0
-    early = ArrivalStatistics.from_counts([600] + [60] * 99, 60.0)
+    early = ArrivalStatistics.from_counts([600] + [60] * 99, 60.0, config=BY_PEAK)
     assert early.peak_per_s == 10.0
     assert early.planned_per_s == pytest.approx(1.09)
+    ahead = ArrivalStatistics.from_counts([600] + [60] * 99, 60.0)
+    assert 1.0 < ahead.planned_per_s < 1.5
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=90))
-def test_the_planned_rate_lies_between_mean_and_peak(counts: list[int]) -> None:
-    arrivals = ArrivalStatistics.from_counts(counts, 10.0)
+def test_a_rate_planned_by_the_peak_lies_between_mean_and_peak(counts: list[int]) -> None:
+    arrivals = ArrivalStatistics.from_counts(counts, 10.0, config=BY_PEAK)
     assert arrivals.mean_per_s <= arrivals.planned_per_s + 1e-9
     assert arrivals.planned_per_s <= arrivals.peak_per_s + 1e-9
     assert arrivals.duration_s == 10.0 * len(counts)
