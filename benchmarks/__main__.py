@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from benchmarks import digests, ingest, planner, regret, report, tables
+from benchmarks import digests, ingest, peer, planner, regret, report, tables
 from benchmarks.counted import MismatchError
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
@@ -20,9 +20,10 @@ from scripts.apache_kafka import ApacheKafka, missing_tools
 
 EXAMPLES: Final = """\
 examples:
-  python -m benchmarks                          everything into docs/benchmarks.md, 5 to 10 minutes
+  python -m benchmarks                          everything into docs/benchmarks.md, 10 to 15 minutes
   python -m benchmarks --quick                  everything, small, shown only, under 2 minutes
   python -m benchmarks ingest --kafka apache    ingest from Apache Kafka only (needs Java and Maven)
+  python -m benchmarks peer                     the published simulator beside ours; installs it
   python -m benchmarks sketch --output json     the t-digests' figures as JSON on standard output
 """
 
@@ -33,7 +34,7 @@ _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def measure_planner(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
     """Time the planner's search."""
-    figures = planner.measure(max_time_s=0.2 if options.quick else 2.0)
+    figures = planner.measure(max_time_s=0.05 if options.quick else 1.0)
     return figures, tables.planner_tables(figures)
 
 
@@ -43,6 +44,13 @@ def measure_regret(options: argparse.Namespace) -> tuple[Any, list[report.Table]
         _notes.print(f"{regret.SHARED_DATA} is not there: generated traffic only")
     figures = regret.measure(quick=options.quick)
     return figures, tables.regret_tables(figures)
+
+
+def measure_peer(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Measure the published fleet simulator and FleetOpt in turns."""
+    sizes = peer.QUICK if options.quick else peer.FULL
+    version, duels = peer.measure(sizes, _notes.print)
+    return {"version": version, "duels": duels}, tables.peer_tables(version, duels)
 
 
 def measure_sketch(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
@@ -71,6 +79,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "ingest": measure_ingest,
     "planner": measure_planner,
     "regret": measure_regret,
+    "peer": measure_peer,
 }
 _BROKERS: Final = {"embedded": "Embedded broker (Tansu)", "apache": "Apache Kafka"}
 

@@ -18,12 +18,22 @@ from fleetopt.planner.plan import Plan, PlanRequest, loads, plan, search
 from fleetopt.planner.target import TtftTarget
 from fleetopt.planner.workload import Workload
 
+TRAFFIC = {
+    "chat": (900.0, 1.0, 180.0, 0.7),
+    "code": (1_500.0, 0.9, 20.0, 0.8),
+    "long": (5_900.0, 0.8, 200.0, 0.8),
+}
+"""Median and sigma of prompts, and of completions."""
 
-def workload(rate_per_s: float) -> Workload:
-    """Chat-like lengths: 20,000 seeded requests, 6 % of them longer than 4,096 tokens."""
+
+def workload(rate_per_s: float, traffic: str = "chat") -> Workload:
+    """20,000 seeded requests, at most 16,000 tokens long; of chat 6 % are over 4,096."""
+    prompt_median, prompt_sigma, median, sigma = TRAFFIC[traffic]
     rng = np.random.default_rng(1)
-    prompt = np.minimum(rng.lognormal(np.log(900.0), 1.0, 20_000), 15_000).astype(np.int64) + 1
-    completion = np.minimum(rng.lognormal(np.log(180.0), 0.7, 20_000), 1_000).astype(np.int64) + 1
+    drawn = rng.lognormal(np.log(prompt_median), prompt_sigma, 20_000)
+    prompt = np.minimum(drawn, 15_000).astype(np.int64) + 1
+    drawn = rng.lognormal(np.log(median), sigma, 20_000)
+    completion = np.minimum(drawn, 1_000).astype(np.int64) + 1
     return Workload.from_requests(prompt, completion, rate_per_s)
 
 
@@ -43,24 +53,28 @@ def cells(asked: PlanRequest) -> int:
     return (grid.rows - 1) * grid.steps
 
 
+TARGETS = ["60s", "2s", "400ms+0.2ms/token"]
+
+
 class TestSearch:
-    @pytest.mark.parametrize("target", ["60s", "2s", "400ms+0.2ms/token"])
-    def test_search_64_x_21(self, benchmark: Any, target: str) -> None:
-        traffic, asked = workload(1_000.0), request(target)
-        benchmark.extra_info["cells"] = cells(asked)
-        assert benchmark(search, traffic, asked) is not None
+    @pytest.mark.parametrize("rate_per_s", [10.0, 100.0, 1_000.0, 10_000.0])
+    @pytest.mark.parametrize("target", TARGETS)
+    @pytest.mark.parametrize("traffic", TRAFFIC)
+    def test_search(self, benchmark: Any, traffic: str, target: str, rate_per_s: float) -> None:
+        measured, asked = workload(rate_per_s, traffic), request(target)
+        told = {"traffic": traffic, "target": target, "rate_per_s": rate_per_s}
+        benchmark.extra_info.update(told, cells=cells(asked))
+        assert benchmark(search, measured, asked) is not None
 
-    @pytest.mark.parametrize("rate_per_s", [10.0, 100.0, 10_000.0])
-    def test_search_at_rate(self, benchmark: Any, rate_per_s: float) -> None:
-        traffic, asked = workload(rate_per_s), request()
-        benchmark.extra_info["cells"] = cells(asked)
-        assert benchmark(search, traffic, asked) is not None
-
+    @pytest.mark.parametrize("target", ["60s", "2s"])
     @pytest.mark.parametrize(
-        ("long_context_tokens", "gamma_max"), [(2_048, 2.0), (16_384, 2.0), (262_144, 4.0)]
+        ("long_context_tokens", "gamma_max"),
+        [(1_024, 2.0), (4_096, 2.0), (16_384, 2.0), (16_384, 2.0**2.5), (65_536, 2.0**2.5)],
     )
-    def test_search_over(self, benchmark: Any, long_context_tokens: int, gamma_max: float) -> None:
-        traffic, asked = workload(1_000.0), request("2s", long_context_tokens, gamma_max)
+    def test_search_over(
+        self, benchmark: Any, long_context_tokens: int, gamma_max: float, target: str
+    ) -> None:
+        traffic, asked = workload(1_000.0), request(target, long_context_tokens, gamma_max)
         benchmark.extra_info["cells"] = cells(asked)
         assert benchmark(search, traffic, asked) is not None
 

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final
 
+import numpy as np
+
 from benchmarks.digests import DigestFigures
 from benchmarks.ingest import Comparison, Run
+from benchmarks.peer import PACKAGE, Duel
 from benchmarks.planner import PlannerFigures
 from benchmarks.regret import Regret
 from benchmarks.report import Table
@@ -99,9 +102,15 @@ def sketch_tables(figures: Sequence[DigestFigures], values: int) -> list[Table]:
 
 
 def planner_tables(figures: Sequence[PlannerFigures]) -> list[Table]:
-    """One table, a row for each case; time a cell shows how it grows with the grid."""
-    facts = list(dict.fromkeys(fact for case in figures for fact in case.facts))
+    """Searches by traffic, target and rate; then a row for each other case.
+
+    Time a cell shows how it grows with the grid.
+    """
+    searches = [case for case in figures if "rate_per_s" in case.facts]
+    others = [case for case in figures if "rate_per_s" not in case.facts]
+    facts = list(dict.fromkeys(fact for case in others for fact in case.facts))
     return [
+        *([_searches(searches)] if searches else []),
         Table(
             "Planner",
             ("case", "cells", "median", "P99", "slowest", "median a cell", "rounds", *facts),
@@ -116,10 +125,97 @@ def planner_tables(figures: Sequence[PlannerFigures]) -> list[Table]:
                     f"{case.rounds:,}",
                     *(str(case.facts.get(fact, "")) for fact in facts),
                 )
-                for case in figures
+                for case in others
             ],
-        )
+        ),
     ]
+
+
+def _searches(figures: Sequence[PlannerFigures]) -> Table:
+    """P50 and P99 at every rate."""
+    rates = sorted({case.facts["rate_per_s"] for case in figures})
+    cells = " and ".join(sorted({f"{case.cells:,}" for case in figures}))
+    at = {
+        (case.facts["traffic"], case.facts["target"], case.facts["rate_per_s"]): case
+        for case in figures
+    }
+    return Table(
+        f"Search of {cells} cells: P50 and P99 by requests/s",
+        ("traffic, target", *(f"{rate:,.0f}" for rate in rates)),
+        [
+            (
+                f"{traffic}, {target}",
+                *(
+                    f"{_duration(at[traffic, target, rate].median_s)}, "
+                    f"{_duration(at[traffic, target, rate].p99_s)}"
+                    for rate in rates
+                ),
+            )
+            for traffic, target in dict.fromkeys(key[:2] for key in at)
+        ],
+    )
+
+
+def peer_tables(version: str, duels: Sequence[Duel]) -> list[Table]:
+    """Search, slot by slot, and replica by replica."""
+    by_task = {
+        task: [duel for duel in duels if duel.task == task] for task in ("sweep", "slots", "fleet")
+    }
+    search = Table(
+        f"{PACKAGE} {version}: its sweep of 11 γ at one boundary, and our search of all cells",
+        (
+            "traffic, requests/s",
+            "its P50",
+            "its P99",
+            "our cells",
+            "our P50",
+            "our P99",
+            "faster",
+            "per cell",
+        ),
+        [
+            (
+                _contest(duel),
+                *map(_duration, _p50_p99(duel.theirs_s)),
+                f"{duel.ours_units:,}",
+                *map(_duration, _p50_p99(duel.ours_s)),
+                f"{median(duel.theirs_s) / median(duel.ours_s):,.0f}×",
+                f"{duel.ratio:,.0f}×",
+            )
+            for duel in by_task["sweep"]
+        ],
+    )
+    return [
+        search,
+        _throughputs("Slots as servers, requests drawn and served a second", by_task["slots"]),
+        _throughputs("Every replica's iterations, requests a second", by_task["fleet"]),
+    ]
+
+
+def _throughputs(title: str, duels: Sequence[Duel]) -> Table:
+    return Table(
+        title,
+        ("traffic, requests/s", PACKAGE, "FleetOpt", "ratio", "measured"),
+        [
+            (
+                _contest(duel),
+                _rate(duel.theirs_units / median(duel.theirs_s)),
+                _rate(duel.ours_units / median(duel.ours_s)),
+                f"{duel.ratio:,.0f}×",
+                f"{len(duel.theirs_s)} × {duel.theirs_units:,} and "
+                f"{len(duel.ours_s)} × {duel.ours_units:,}",
+            )
+            for duel in duels
+        ],
+    )
+
+
+def _contest(duel: Duel) -> str:
+    return f"{duel.distribution}, {duel.rate_per_s:,.0f}"
+
+
+def _p50_p99(times_s: Sequence[float]) -> tuple[float, float]:
+    return float(np.quantile(times_s, 0.5)), float(np.quantile(times_s, 0.99))
 
 
 def regret_tables(regrets: Sequence[Regret]) -> list[Table]:

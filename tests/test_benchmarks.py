@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import digests, ingest, load, planner, regret, tables
+from benchmarks import digests, ingest, load, peer, planner, regret, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.counted import MismatchError, check_counts
 from benchmarks.report import PAGE, Machine, PageError, Table, write
@@ -134,3 +134,40 @@ def test_regret_is_told_by_workload_and_by_rate() -> None:
     assert row[0] == "h100/qwen3-32b/tp2, chat"
     assert f"{figures[-1].planned_ratio * 100:+.2f} %" in row[1]
     assert [line[0] for line in by_rate.rows] == ["100", "1,000", "10,000"]
+
+
+def test_searches_are_told_by_rate() -> None:
+    facts = {"cells": 1_344, "traffic": "chat", "target": "2s"}
+    stats = {"median": 0.002, "max": 0.1, "rounds": 2, "data": [0.001, 0.003]}
+    cases = [
+        {"name": f"test_search[{rate}]", "extra_info": facts | {"rate_per_s": rate}, "stats": stats}
+        for rate in (100.0, 10.0)
+    ]
+    by_rate, rest = tables.planner_tables([planner.figures(case) for case in cases])
+    assert by_rate.columns == ("traffic, target", "10", "100")
+    assert list(by_rate.rows) == [("chat, 2s", "2.00 ms, 2.98 ms", "2.00 ms, 2.98 ms")]
+    assert not rest.rows
+
+
+def test_duels_are_told_by_what_each_did_in_its_time() -> None:
+    def duel(task: str) -> peer.Duel:
+        return peer.Duel(task, "azure", 100.0, "requests", [0.2, 0.4], [0.001, 0.003], 30, 60)
+
+    assert duel("slots").ratio == pytest.approx(300.0)
+    search, slots, fleet = tables.peer_tables("1", [duel(task) for task in ("sweep", "slots")])
+    assert search.rows[0][0] == "azure, 100"
+    assert search.rows[0][-2:] == ("150×", "300×")
+    assert slots.rows[0][1:4] == ("100.0", "30.0 k", "300×")
+    assert not fleet.rows
+
+
+def test_a_peer_that_cannot_be_installed_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    assert main(["peer", "--quick"]) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith(f"benchmarks: vllm-sr-sim can't be installed into {tmp_path}")
+    assert "No matching distribution found" in said
