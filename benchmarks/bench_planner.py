@@ -13,6 +13,7 @@ import pytest
 
 from fleetopt.config.profiles import load_profile
 from fleetopt.planner.grid import build
+from fleetopt.planner.many_pools import ManyPools, many_pools
 from fleetopt.planner.moments import TokenMoments
 from fleetopt.planner.plan import Plan, PlanRequest, loads, plan, search
 from fleetopt.planner.target import TtftTarget
@@ -89,6 +90,18 @@ class TestPlan:
     def test_loads_of_a_given_fleet(self, benchmark: Any) -> None:
         traffic, asked = workload(1_000.0), request()
         assert max(benchmark(loads, traffic, asked, 4_096, 2.0, 60, 20)) < 2.0
+
+
+class TestManyPools:
+    """1 to 4 pools over 64 boundaries and 1, 9 and 21 steps of γ."""
+
+    @pytest.mark.parametrize("gamma_max", [1.0, 2.0, 2.0**2.5], ids=["1", "2", "5.7"])
+    @pytest.mark.parametrize("target", ["2s", "400ms+0.2ms/token"])
+    def test_pools_1_to_4(self, benchmark: Any, target: str, gamma_max: float) -> None:
+        traffic, asked = workload(1_000.0), request(target, gamma_max=gamma_max)
+        benchmark.extra_info["cells"] = cells(asked)
+        found = benchmark(many_pools, traffic, asked, 4)
+        assert isinstance(found, ManyPools)
 
 
 class TestMoments:

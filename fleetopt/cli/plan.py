@@ -29,6 +29,7 @@ from fleetopt.cli.plan_options import (
     TrafficArgument,
     settings_with,
 )
+from fleetopt.cli.pools import compare_pools, pool_engines, pool_profiles
 
 if TYPE_CHECKING:
     from fleetopt.cli.traffic import Traffic
@@ -53,7 +54,11 @@ def plan(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Engine of both pools: `fleetopt profiles` lists them."),
+        typer.Option(
+            metavar="NAME",
+            help="Engine of all pools: `fleetopt profiles` lists them. With --pools also several, "
+            "with commas between: each pool gets the cheapest.",
+        ),
     ] = None,
     short_profile: Annotated[
         str | None, typer.Option(metavar="NAME", help="Engine of the short pool.")
@@ -78,6 +83,15 @@ def plan(
     min_replicas: MinReplicasOption = None,
     max_replicas: MaxReplicasOption = None,
     node_availability: NodeAvailabilityOption = None,
+    pools: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=16,
+            help="Compare the cheapest fleets of 1, 2 … N pools: what does a further one gain?",
+        ),
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Say why: cost of other boundaries, rates and targets."),
@@ -107,11 +121,13 @@ def plan(
       fleetopt plan cdf.json --arrival-rate 1000 --slo-ttft-p99 500ms --output-share 0.1
       fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --explain
       fleetopt plan trace.csv --arrival-rate 200 --cached-share 0.5
+      fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --pools 4
       fleetopt plan trace.csv --minimise carbon --carbon-intensity 350 --slo-ttft-p99 2s
       fleetopt plan trace.csv --slo-ttft-p99 1s --validate --html report.html
       fleetopt plan trace.csv --boundary 2048 --output json | jq .plan.cost_usd_per_h
     """
     check_input(file)
+    engines = pool_engines(context.params)
     if html is not None:
         from fleetopt.cli.report import check_page
 
@@ -120,17 +136,17 @@ def plan(
         from fleetopt.cli.validation import check_twice
 
         check_twice(file)
-    settings = settings_with(context.params)
+    settings = settings_with({**context.params, "profile": engines[0] if engines else None})
     chosen = settings.for_fleet(fleet) if fleet else settings.fleet
     from fleetopt.cli.traffic import assume_cached, read_traffic
-    from fleetopt.config.fleet import forecast_config, plan_request
+    from fleetopt.config.fleet import fleet_catalogue, forecast_config, plan_request
     from fleetopt.config.profiles import load_catalogue
     from fleetopt.planner.plan import Infeasible
     from fleetopt.planner.plan import plan as find_plan
 
-    request = plan_request(
-        chosen, load_catalogue(settings.profiles), boundary, settings.path_of(fleet)
-    )
+    catalogue, path = load_catalogue(settings.profiles), settings.path_of(fleet)
+    request = plan_request(chosen, catalogue, boundary, path)
+    choice = pool_profiles(engines, fleet_catalogue(chosen, catalogue, path))
     traffic = read_traffic(
         file,
         fleet=fleet,
@@ -140,6 +156,9 @@ def plan(
         forecast=forecast_config(settings),
     )
     assume_cached(traffic, cached_share)
+    if pools is not None:
+        compare_pools(traffic, request, pools, choice, output)
+        return
     found = find_plan(traffic.workload, request)
     why, validation = None, None
     if not isinstance(found, Infeasible):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -76,14 +76,7 @@ def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) ->
         "request": request_json(request),
     }
     if isinstance(found, Infeasible):
-        result["infeasible"] = {
-            "reason": found.reason,
-            "message": found.message,
-            "tightest_slo_ttft_p99": None
-            if found.tightest_slo is None
-            else str(found.tightest_slo),
-            "tightest_slo": msgspec.to_builtins(found.tightest_slo),
-        }
+        result["infeasible"] = infeasible_json(found)
         return result
     plan = msgspec.to_builtins(found)
     baselines = plan.pop("baselines")
@@ -110,6 +103,17 @@ def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) ->
     }
     result["baselines"] = baselines
     return result
+
+
+def infeasible_json(found: Infeasible) -> dict[str, Any]:
+    """Return why there is no fleet, and what could be reached."""
+    tightest = found.tightest_slo
+    return {
+        "reason": found.reason,
+        "message": found.message,
+        "tightest_slo_ttft_p99": None if tightest is None else str(tightest),
+        "tightest_slo": msgspec.to_builtins(tightest),
+    }
 
 
 def traffic_json(traffic: Traffic) -> dict[str, Any]:
@@ -171,9 +175,23 @@ def describe_infeasible(found: Infeasible) -> str:
 def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
     """Print the plan for a reader."""
     out = console()
-    what = f"{tokens(traffic.requests)} requests" if traffic.requests else "CDF"
+    describe_question(out, "Fleet", traffic, request)
+    out.print(_engine_names(plan) + "\n", soft_wrap=True)
+    out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
+    out.print(_pools(plan))
+    out.print(_baselines(plan))
+    bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
+    bullets(out, "Power", [_power(plan)])
+    bullets(out, "Engines", engine_lines(plan.pools))
+    bullets(out, "Assumed", assumed(traffic, request))
+    bullets(out, "Left out", left_out(plan.unservable_share, traffic))
+
+
+def describe_question(out: Console, what: str, traffic: Traffic, request: PlanRequest) -> None:
+    """Print what is planned for: the traffic, its rates and the target."""
+    source = f"{tokens(traffic.requests)} requests" if traffic.requests else "CDF"
     out.print(
-        f"Fleet for {traffic.source} ({what}) at "
+        f"{what} for {traffic.source} ({source}) at "
         f"{traffic.workload.arrival_rate_per_s:,.4g} requests/s, "
         f"P99 TTFT at most {request.slo_ttft_p99}, {request.admission.value} admission",
         soft_wrap=True,
@@ -181,15 +199,6 @@ def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
     if traffic.arrivals is not None:
         rates = describe_rates(traffic.arrivals, traffic.workload.arrival_rate_per_s)
         out.print(f"Arrivals: {rates}", soft_wrap=True)
-    out.print(_engine_names(plan) + "\n", soft_wrap=True)
-    out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
-    out.print(_pools(plan))
-    out.print(_baselines(plan))
-    bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
-    bullets(out, "Power", [_power(plan)])
-    bullets(out, "Engines", _engines(plan))
-    bullets(out, "Assumed", _assumed(traffic, request))
-    bullets(out, "Left out", _left_out(plan, traffic))
 
 
 def _headline(plan: Plan) -> str:
@@ -257,26 +266,28 @@ def _baselines(plan: Plan) -> Any:
     return shown
 
 
-def _engines(plan: Plan) -> list[str]:
-    if plan.long is None:
-        return [" ".join(plan.short.engine_flags)]
+def engine_lines(pools: Sequence[PoolPlan]) -> list[str]:
+    """Return each pool's settings for vLLM, and its label for llm-d where there are several."""
+    if len(pools) == 1:
+        return [" ".join(pools[0].engine_flags)]
     return [
         f"{pool.name}: {' '.join(pool.engine_flags)}, "
         f"label {CONTEXT_LENGTH_LABEL}={pool.context_length_range}"
-        for pool in (plan.short, plan.long)
+        for pool in pools
     ]
 
 
-def _assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
-    assumed = [*traffic.assumptions, *_cached(traffic)]
+def assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
+    """Return what was taken for granted."""
+    lines = [*traffic.assumptions, *_cached(traffic)]
     if traffic.arrivals is not None:
         index = describe_burstiness(traffic.arrivals)
-        assumed.append(f"burstiness as measured: index of dispersion {index} (1 is Poisson)")
-    assumed.append(
+        lines.append(f"burstiness as measured: index of dispersion {index} (1 is Poisson)")
+    lines.append(
         f"{percent(request.compressible_share, 0)} of requests without a category may be "
         f"compressed, at {request.compression_penalty_usd:g} USD each"
     )
-    return assumed
+    return lines
 
 
 def _cached(traffic: Traffic) -> list[str]:
@@ -289,13 +300,12 @@ def _cached(traffic: Traffic) -> list[str]:
     return [f"{percent(share)} of prompt tokens come from the prefix cache{unknown}"]
 
 
-def _left_out(plan: Plan, traffic: Traffic) -> list[str]:
-    left_out = list(traffic.notes)
-    if plan.unservable_share > 0:
-        left_out.append(
-            f"{percent(plan.unservable_share, 2)} of requests are longer than the long context"
-        )
-    return left_out
+def left_out(unservable_share: float, traffic: Traffic) -> list[str]:
+    """Return what the fleet is not planned for."""
+    lines = list(traffic.notes)
+    if unservable_share > 0:
+        lines.append(f"{percent(unservable_share, 2)} of requests are longer than the long context")
+    return lines
 
 
 def bullets(out: Console, title: str, lines: list[str]) -> None:

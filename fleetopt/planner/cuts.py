@@ -26,6 +26,7 @@ Index = NDArray[np.intp]
 
 _BATCH: Final = 512
 _ROUNDING: Final = 1e-9
+_ENDLESS: Final = 1e300
 _TIE: Final = 1e-9
 """Among fleets whose whole replicas cost the same, the one with the least load is preferred."""
 
@@ -76,38 +77,47 @@ class Cuts:
         Infinite where the upper cut is not above the lower one's band, and where the engine
         can't hold a single context.
         """
-        steps = self.cells // self.last[0].rows
-        tops, rows = self.rows[:-1] + steps, self.rows
-        is_pool = (tops[:, None] <= rows) & (rows[:-1, None] < rows)
+        lower = np.arange(self.end)[:, None]
+        tops = self.rows[:-1] + self.cells // self.last[0].rows
         least = np.full((self.end + 1, self.end + 1), np.inf)
-        for grid in self.below:
-            inner = least[:-1, :-1]
-            np.minimum(inner, self._least_below(grid), out=inner)
-        for grid in self.last:
-            end = least[:-1, -1:]
-            np.minimum(end, self._least_last(grid), out=end)
-        least[:-1][~is_pool] = np.inf
+        for grids, upper in ((self.below, np.arange(self.end)), (self.last, np.array([self.end]))):
+            is_pool = (tops[:, None] <= self.rows[upper]) & (
+                self.rows[:-1, None] < self.rows[upper]
+            )
+            for grid in grids:
+                cost = np.where(is_pool, self._least(grid, lower, upper), np.inf)
+                least[:-1, upper] = np.minimum(least[:-1, upper], cost)
         return least
 
-    def _least_below(self, grid: Grid) -> Array:
-        """The least costs of all pools but the last on one engine, shape (cuts − 1, cuts − 1)."""
-        engine, rows = grid.request.short_profile, self.rows[:-1]
-        seconds = least_seconds(grid.boundaries, engine, self.request)
-        lower = grid.long_sums(self.cells).per_s
-        upper = grid.short_sums(self.cells).per_s - lower[:, :1]
-        load = (seconds.T @ lower)[rows].T + (seconds[:, rows] * upper).sum(axis=0)
-        holds = [engine.slots_reserved(int(tokens)) >= 1 for tokens in grid.boundaries]
-        cost = _cost(np.maximum(load, 0.0), grid) + self.compression[:-1]
-        return np.where(np.array(holds)[rows], cost, np.inf)
+    def _least(self, grid: Grid, lower: Index, upper: Index) -> Array:
+        """The least costs of the pools between these cuts on one engine."""
+        by_lower, by_upper = self._least_loads[grid.request.long_profile]
+        load = np.maximum(by_lower[self.rows[upper], lower] + by_upper[upper], 0.0)
+        cost = _cost(np.minimum(load, _ENDLESS), grid) + self.compression[upper]
+        return np.where(load < _ENDLESS, cost, np.inf)
 
-    def _least_last(self, grid: Grid) -> Array:
-        """Those of the last pool, shape (cuts − 1, 1)."""
-        engine, context_tokens = grid.request.long_profile, self.request.long_context_tokens
-        if engine.slots_reserved(context_tokens) < 1:
-            return np.full((self.end, 1), np.inf)
-        seconds = least_seconds(np.full(1, float(context_tokens)), engine, self.request)
-        load = seconds.T @ grid.long_sums(self.cells).per_s
-        return _cost(np.maximum(load.T, 0.0), grid)
+    @cached_property
+    def _least_loads(self) -> dict[EngineProfile, tuple[Array, Array]]:
+        """For each engine the two parts of every pool's least load.
+
+        All work above the lower cut at the speed of the upper one's context, shape (rows + 1,
+        cuts), and what is above the upper cut, to be taken off, shape (cuts,).
+        """
+        return {
+            grid.request.long_profile: self._least_load(grid) for grid in (*self.below, *self.last)
+        }
+
+    def _least_load(self, grid: Grid) -> tuple[Array, Array]:
+        engine = grid.request.long_profile
+        contexts = np.append(grid.boundaries, float(self.request.long_context_tokens))
+        seconds = least_seconds(contexts, engine, self.request)
+        above = grid.long_sums(self.cells).per_s
+        all_work = above[:, :1]
+        below = np.append(grid.short_sums(self.cells).per_s, all_work, axis=1)
+        by_upper = (seconds[:, self.rows] * (below - all_work)).sum(axis=0)
+        holds = [engine.slots_reserved(int(tokens)) >= 1 for tokens in contexts]
+        by_upper[~np.array(holds)[self.rows]] = np.inf
+        return seconds.T @ above, by_upper
 
     def price(self, lower: Index, upper: Index, limit: Array) -> Array:
         """What the pools between these cuts cost; infinite above the limit or without target."""
@@ -117,8 +127,10 @@ class Cuts:
             index = np.flatnonzero(chosen)
             for grid in grids if index.size else ():
                 most = np.minimum(limit[index], cost[index])
-                exact = self._in_batches(grid, lower[index], upper[index], most)
-                cost[index] = np.minimum(cost[index], exact)
+                could = self._least(grid, lower[index], upper[index]) <= most * (1.0 + _ROUNDING)
+                at, most = index[could], most[could]
+                exact = self._in_batches(grid, lower[at], upper[at], most)
+                cost[at] = np.minimum(cost[at], exact)
         return cost
 
     def _in_batches(self, grid: Grid, lower: Index, upper: Index, limit: Array) -> Array:
