@@ -19,7 +19,7 @@ tool definitions are never cut, so a request whose output leaves less room stays
 
 
 def fitting_share(mean_output: Array, output_variance: Array, boundary_tokens: Array) -> Array:
-    """Share of a group's requests that surely leave room for a compressed prompt under B.
+    """Share of a group's requests that leave room for a compressed prompt under B.
 
     Parameters
     ----------
@@ -33,13 +33,17 @@ def fitting_share(mean_output: Array, output_variance: Array, boundary_tokens: A
     Returns
     -------
     Array
-        In 0…1: Cantelli's lower bound on P(o ≤ B − room), from the mean and the variance of o
-        alone, so that no output length distribution makes it too high; 0 where even the mean
-        output doesn't fit.
+        In 0…1: P(o ≤ room) if o has an exponential tail of this mean and variance, which is
+        1 − exp(−1 − (room − mean)/deviation); 0 where even the mean output doesn't fit.
+
+    Notes
+    -----
+    A bound that holds for every distribution is of no use here: too few are as wrong as too
+    many, since what is not counted in one pool is counted in the other.
     """
-    room = np.maximum(boundary_tokens * (1.0 - KEPT_PROMPT_SHARE) - mean_output, 0.0)
-    fits = room * room
-    return np.asarray(fits / np.maximum(fits + output_variance, 1e-300))
+    room = boundary_tokens * (1.0 - KEPT_PROMPT_SHARE) - mean_output
+    deviations = room / np.sqrt(np.maximum(output_variance, 1e-12))
+    return np.where(room > 0.0, -np.expm1(-1.0 - np.clip(deviations, 0.0, 700.0)), 0.0)
 
 
 def compressed(moments: Array, boundary_tokens: Array) -> Array:

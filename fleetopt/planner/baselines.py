@@ -42,7 +42,7 @@ def _under(grid: Grid, admission: Admission) -> Grid:
 
 def _one_pool(grid: Grid) -> Fleet | None:
     pools = grid.long_pools(np.array([ONE_POOL], dtype=np.intp))
-    count = float(size(pools, grid.request, grid.dispersion)[0])
+    count = float(size(pools, grid.request, grid.bursts)[0])
     if not np.isfinite(count):
         return None
     cost = grid.request.long_rate.of(count, float(pools.load[0]))
@@ -62,13 +62,13 @@ def _retrofit(grid: Grid, bound: Bounds, fleet: Fleet) -> Fleet:
     count = np.full(cells.size, float(fleet.short_replicas))
     shorts = grid.short_pools(cells)
     target = request.slo_ttft_p99
-    over = violation_share(shorts, count, request, grid.dispersion, target)
+    over = violation_share(shorts, count, request, grid.bursts, target)
     holds = (least_replicas(shorts.load, request) <= count) & (over <= TTFT_VIOLATIONS_MAX)
     holds[0] = True
     cells, count = cells[holds], count[holds]
     at_most = np.full(cells.size, float(fleet.long_replicas))
     longs = grid.long_pools(cells)
-    long = size(longs, request, grid.dispersion, at_most)
+    long = size(longs, request, grid.bursts, at_most)
     long[0] = fleet.long_replicas
     short_rate, long_rate = request.short_rate, request.long_rate
     cost = (

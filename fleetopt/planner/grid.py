@@ -18,9 +18,10 @@ from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import Pools, Sums
+from fleetopt.planner.prompt_points import PromptPoints, powers_of, prompt_points, two_points
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import CONTEXT_SQ, REQUESTS, load, slots, work
-from fleetopt.planner.ttft import PromptMix
+from fleetopt.planner.ttft import Bursts, PromptMix
 from fleetopt.planner.workload import Workload
 
 Array = NDArray[np.float64]
@@ -29,8 +30,8 @@ Index = NDArray[np.intp]
 ONE_POOL: Final = 0
 """The cell (0, 0)."""
 
-_POINT_OVER_LONGEST: Final = (1.0 + math.sqrt(2.0)) / 2.0
-"""Mean + deviation of any set of prompts is at most so many times the longest of them."""
+PREFILL_SCALE_S: Final = 1.0
+"""About the time that a backlog of prefill lasts."""
 
 _NO_LENGTH: Final = np.zeros(1)
 _ROUNDING: Final = 1e-12
@@ -42,7 +43,7 @@ class Grid:
     """All cells; cell = step · rows + row, rates are per second."""
 
     request: PlanRequest
-    dispersion: float
+    bursts: Bursts
     steps: int  # of γ, γ = 1 included
     moments: Array  # (8, bins), of what fits C_l
     boundaries: Array  # (rows,), B in tokens; 1 in row 0
@@ -69,14 +70,8 @@ class Grid:
         return 1.0 - served if served < 1.0 - 1e-12 else 0.0
 
     @cached_property
-    def _prompts(self) -> tuple[Array, Array]:
-        return _two_points(self.moments)
-
-    def longest_prompts(self, cells: Index) -> tuple[Array, Array]:
-        """No point of the short, or of the long pools' prompts is longer than this."""
-        high = self._prompts[1] * (self.moments[0] > 0.0)
-        short = _POINT_OVER_LONGEST * self.boundaries[cells % self.rows]
-        return short, np.full(cells.size, max(float(high.max()), 1.0))
+    def _points(self) -> PromptPoints:
+        return prompt_points(self.moments)
 
     def boundary_and_gamma(self, cell: int) -> tuple[int, float]:
         """B and γ of a two-pool cell."""
@@ -183,19 +178,29 @@ class Grid:
         return compressed(self.moved[:MOMENTS, cells], self.boundaries[cells % self.rows])
 
     def _mix(self, counts: Array, arrived: Array | None) -> PromptMix:
-        """Prompts at mean ∓ deviation of every bin, and of what arrived compressed."""
-        low, high = self._prompts
-        bins = low.size
-        points = 2 * bins + (0 if arrived is None else 2)
-        tokens = np.empty((counts.shape[0], points))
+        """Prompts of every bin in a few points, and of what arrived compressed in two."""
+        points = self._points
+        of_bins = points.tokens.size
+        size = of_bins + (0 if arrived is None else 2)
+        tokens = np.empty((counts.shape[0], size))
         share = np.empty_like(tokens)
-        tokens[:, :bins], tokens[:, bins : 2 * bins] = low, high
-        share[:, :bins] = share[:, bins : 2 * bins] = counts
+        tokens[:, :of_bins] = points.tokens
+        share[:, :of_bins] = counts[:, points.bin] * points.weight
+        powers = counts @ points.powers
+        total = counts.sum(axis=1)
         if arrived is not None:
-            tokens[:, -2], tokens[:, -1] = _two_points(arrived)
-            share[:, -2] = share[:, -1] = arrived[0]
-        share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
-        return PromptMix(tokens, share)
+            tokens[:, -2], tokens[:, -1] = two_points(arrived)
+            share[:, -2] = share[:, -1] = 0.5 * arrived[0]
+            of_both = powers_of(tokens[:, -2]) + powers_of(tokens[:, -1])
+            powers += 0.5 * arrived[0][:, None] * of_both
+            total = total + arrived[0]
+        total = np.maximum(total, 1e-300)
+        share /= total[:, None]
+        computed = tokens
+        if points.computed is not points.tokens:
+            computed = tokens.copy()
+            computed[:, :of_bins] = points.computed
+        return PromptMix(tokens, computed, share, (powers / total[:, None]).T)
 
 
 def build(workload: Workload, request: PlanRequest) -> Grid:
@@ -219,7 +224,7 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
         below = _below(work(moments, length, request.short_profile))
     return Grid(
         request=request,
-        dispersion=workload.dispersion,
+        bursts=Bursts(workload.dispersion_at(PREFILL_SCALE_S), workload.dispersion),
         steps=steps,
         moments=moments,
         boundaries=boundaries,
@@ -298,11 +303,3 @@ def _movable(
 def _sums(per_s: Array, context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Sums:
     slot_count = slots(per_s, context_tokens, engine, request)
     return Sums(per_s, slot_count, load(per_s, slot_count, engine))
-
-
-def _two_points(moments: Array) -> tuple[Array, Array]:
-    """Prompt lengths mean ∓ standard deviation: the two points with the same two moments."""
-    count = np.maximum(moments[0], 1e-300)
-    mean = moments[1] / count
-    deviation = np.sqrt(np.maximum(moments[3] / count - mean * mean, 0.0))
-    return np.maximum(mean - deviation, 0.0), mean + deviation

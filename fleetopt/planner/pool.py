@@ -10,7 +10,7 @@ from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX, TtftTarget
-from fleetopt.planner.ttft import PromptMix, Queues, exceedance, own_time_s, queues
+from fleetopt.planner.ttft import Bursts, PromptMix, Queues, exceedance, own_time_s, queues
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -64,8 +64,7 @@ class Pools:
 
     def take(self, index: Index) -> "Pools":
         """The pools at these indices."""
-        mix = PromptMix(self.mix.tokens[index], self.mix.share[index])
-        return Pools(self.engine, self.sums.take(index), mix)
+        return Pools(self.engine, self.sums.take(index), self.mix.take(index))
 
 
 def least_replicas(load: Array, request: PlanRequest) -> Array:
@@ -77,27 +76,25 @@ def least_replicas(load: Array, request: PlanRequest) -> Array:
     return np.maximum(np.ceil(load / usable - _ROUNDING), float(request.min_replicas))
 
 
-def queues_at(pools: Pools, replicas: Array, request: PlanRequest, dispersion: float) -> Queues:
+def queues_at(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Queues:
     """The pools' queues with so many replicas provisioned."""
     servers = replicas * request.node_availability
     sums = pools.sums
-    return queues(sums.per_s, sums.slot_count, servers, pools.mix, pools.engine, dispersion)
+    return queues(sums.per_s, sums.slot_count, servers, pools.mix, pools.engine, bursts)
 
 
 def violation_share(
-    pools: Pools, replicas: Array, request: PlanRequest, dispersion: float, target: TtftTarget
+    pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts, target: TtftTarget
 ) -> Array:
     """Share of each pool's requests whose TTFT exceeds the target; 0 in an empty pool."""
-    state = queues_at(pools, replicas, request, dispersion)
-    own = own_time_s(pools.mix.tokens, state.decode_s[:, None], pools.engine)
+    state = queues_at(pools, replicas, request, bursts)
+    own = own_time_s(pools.mix.computed, state.field.decode_s[:, None], pools.engine)
     over = exceedance(state, target.at(pools.mix.tokens) - own)
     share = np.minimum((pools.mix.share * over).sum(axis=1), 1.0)
     return np.where(pools.sums.per_s[REQUESTS] > 0.0, share, 0.0)
 
 
-def size(
-    pools: Pools, request: PlanRequest, dispersion: float, at_most: Array | None = None
-) -> Array:
+def size(pools: Pools, request: PlanRequest, bursts: Bursts, at_most: Array | None = None) -> Array:
     """Fewest replicas of each pool; infinite where no number (up to the limit) is enough.
 
     Parameters
@@ -106,8 +103,8 @@ def size(
         A batch of candidates.
     request : PlanRequest
         Its target and limits.
-    dispersion : float
-        z of the arrivals, ≥ 1.
+    bursts : Bursts
+        Of the arrivals.
     at_most : shape (pools,), optional
         Counts above this are of no interest: the answer is then infinite.
 
@@ -122,27 +119,27 @@ def size(
 
     short = np.flatnonzero(np.isfinite(answer))
     if short.size == answer.size:  # the common case, without a copy
-        short = short[~_meets(pools, floor, request, dispersion)]
+        short = short[~_meets(pools, floor, request, bursts)]
     elif short.size:
-        short = short[~_meets(pools.take(short), floor[short], request, dispersion)]
+        short = short[~_meets(pools.take(short), floor[short], request, bursts)]
     if short.size:
         answer[short] = np.inf
         highest = np.minimum(floor * MOST_PER_LOAD, ceiling)
-        short = short[_meets(pools.take(short), highest[short], request, dispersion)]
+        short = short[_meets(pools.take(short), highest[short], request, bursts)]
         most = highest[short]
-        answer[short] = _bisect(pools.take(short), floor[short], most, request, dispersion)
+        answer[short] = _bisect(pools.take(short), floor[short], most, request, bursts)
     return answer
 
 
 def _meets(
-    pools: Pools, replicas: Array, request: PlanRequest, dispersion: float
+    pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts
 ) -> NDArray[np.bool_]:
-    share = violation_share(pools, replicas, request, dispersion, request.slo_ttft_p99)
+    share = violation_share(pools, replicas, request, bursts, request.slo_ttft_p99)
     return np.asarray(share <= TTFT_VIOLATIONS_MAX)
 
 
 def _bisect(
-    pools: Pools, too_few: Array, enough: Array, request: PlanRequest, dispersion: float
+    pools: Pools, too_few: Array, enough: Array, request: PlanRequest, bursts: Bursts
 ) -> Array:
     """Fewest replicas that meet the target; steps double first, since few more mostly do."""
     low, high = too_few.copy(), enough.copy()
@@ -152,7 +149,7 @@ def _bisect(
         middle = np.floor((low[open_] + high[open_]) / 2.0)
         ahead = np.minimum(low[open_] + step, middle)
         probe = np.where(galloping[open_], ahead, middle)
-        met = _meets(pools.take(open_), probe, request, dispersion)
+        met = _meets(pools.take(open_), probe, request, bursts)
         high[open_[met]] = probe[met]
         low[open_[~met]] = probe[~met]
         galloping[open_[met]] = False

@@ -24,10 +24,10 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
     """Figures of one sized pool (a batch of one)."""
     request, engine = grid.request, pools.engine
     count = np.full(1, float(replicas))
-    state = queues_at(pools, count, request, grid.dispersion)
-    own = own_time_s(pools.mix.tokens, state.decode_s[:, None], engine)
+    state = queues_at(pools, count, request, grid.bursts)
+    own = own_time_s(pools.mix.computed, state.field.decode_s[:, None], engine)
     busy = bool(pools.sums.per_s[REQUESTS, 0] > 0.0)
-    over = violation_share(pools, count, request, grid.dispersion, request.slo_ttft_p99)
+    over = violation_share(pools, count, request, grid.bursts, request.slo_ttft_p99)
     slot_count = float(pools.sums.slot_count[0]) if busy else engine.slots_reserved(context_tokens)
     paid = gpu_cost(engine, replicas, float(pools.load[0]))
     return PoolPlan(
@@ -39,8 +39,8 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
         max_num_seqs=int(slot_count),
         arrival_rate_per_s=float(pools.sums.per_s[REQUESTS, 0]),
         utilization=float(pools.load[0]) / (replicas * request.node_availability),
-        slot_occupancy=float(state.sequences[0]) / slot_count,
-        mean_iteration_s=float(state.iteration_s[0]),
+        slot_occupancy=min(float(state.field.sequences[0]) / slot_count, 1.0),
+        mean_iteration_s=float(state.field.iteration_s[0]),
         ttft_p99_s=_quantile_s(state, own, pools.mix.share) if busy else 0.0,
         ttft_violation_share=float(over[0]),
         wait_p99_s=_wait_p99_s(state) if busy else 0.0,
@@ -79,9 +79,9 @@ def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
     request: PlanRequest = grid.request
     if replicas > least_replicas(pools.load, request)[0]:
         fewer = np.full(1, float(replicas - 1))
-        state = queues_at(pools, fewer, request, grid.dispersion)
+        state = queues_at(pools, fewer, request, grid.bursts)
         waits_for_slot = state.slot_delay * state.slot_scale_s
-        waits_for_prefill = state.prefill_delay * state.prefill_scale_s
+        waits_for_prefill = state.prefill.delay * state.prefill.scale_s
         slower = bool(waits_for_slot[0] > waits_for_prefill[0])
         return Binding.QUEUE_WAIT if slower else Binding.PREFILL_TTFT
     usable = request.max_utilization * request.node_availability
@@ -91,17 +91,16 @@ def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
 
 def _wait_p99_s(state: Queues) -> float:
     """P99 of the wait for a slot and for prefill; the request's own time left out."""
-    longest = float(state.residual_s[0])
-    nothing = np.full((1, 1), -longest)
-    return max(_quantile_s(state, nothing, np.ones((1, 1))), 0.0)
+    return _quantile_s(state, np.zeros((1, 1)), np.ones((1, 1)))
 
 
 def _quantile_s(state: Queues, own_s: Array, share: Array) -> float:
     """P99 of own time plus waits, by repeated subdivision."""
     used = own_s[share > 0.0]
-    scale = max(float(state.prefill_scale_s[0]), float(state.slot_scale_s[0]))
-    low = 0.0
-    high = float(used.max()) + float(state.residual_s[0]) + 20.0 * scale + 1e-6
+    queue = state.prefill
+    scale = max(float(queue.scale_s[0]), float(state.slot_scale_s[0]))
+    waits = max(float(queue.offset_s[0]), float(queue.floor_s[0])) + 20.0 * scale
+    low, high = 0.0, float(used.max()) + waits + 1e-6
     for _ in range(_QUANTILE_ROUNDS):
         times = np.linspace(low, high, _QUANTILE_POINTS)
         slack = (times[:, None] - own_s).reshape(1, -1)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid
-from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.pool import Sums, least_replicas, size
 
 Array = NDArray[np.float64]
@@ -160,37 +159,16 @@ def _sizes(
     grid: Grid, found: _Candidates, short_most: Array, long_most: Array
 ) -> tuple[Array, Array]:
     """Fewest replicas of both pools of each cell, infinite above what is affordable."""
-    request, dispersion, cells = grid.request, grid.dispersion, found.cells
+    request, bursts, cells = grid.request, grid.bursts, found.cells
     two = cells != ONE_POOL
     if request.short_profile is request.long_profile and two.all():
-        if cells.size == 1:
-            loose = _loosely(grid, found, short_most, long_most)
-            if loose:
-                return loose
         both = grid.both_pools(cells, found.short, found.long)
-        counts = size(both, request, dispersion, np.concatenate([short_most, long_most]))
+        counts = size(both, request, bursts, np.concatenate([short_most, long_most]))
         return counts[: cells.size], counts[cells.size :]
-    long = size(grid.long_pools(cells, found.long), request, dispersion, long_most)
+    long = size(grid.long_pools(cells, found.long), request, bursts, long_most)
     short = np.zeros(cells.size)
     needed = np.flatnonzero(two & np.isfinite(long))
     if needed.size:
         shorts = grid.short_pools(cells[needed], found.short.take(needed))
-        short[needed] = size(shorts, request, dispersion, short_most[needed])
+        short[needed] = size(shorts, request, bursts, short_most[needed])
     return short, long
-
-
-def _loosely(
-    grid: Grid, found: _Candidates, short_most: Array, long_most: Array
-) -> tuple[Array, Array] | None:
-    """What load alone asks for, if that surely meets the target."""
-    request, sums = grid.request, found.short.with_(found.long)
-    floor = least_replicas(sums.load, request)
-    most = np.concatenate([short_most, long_most])
-    if request.max_replicas is not None:
-        most = np.minimum(most, float(request.max_replicas))
-    if (floor > most).any():
-        return None
-    longest = np.concatenate(grid.longest_prompts(found.cells))
-    if not surely_meets(sums, longest, floor, request.long_profile, request, grid.dispersion):
-        return None
-    return floor[: found.cells.size], floor[found.cells.size :]

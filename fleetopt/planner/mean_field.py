@@ -1,0 +1,106 @@
+"""How fast a pool's replicas iterate and how many sequences they run, in the mean.
+
+All functions take a batch of pools of one engine; arrays have one entry per pool.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.service import (
+    CONTEXT,
+    CONTEXT_SQ,
+    ITERATIONS,
+    PROMPT,
+    PROMPT_SQ,
+    REQUESTS,
+    running_load,
+)
+
+Array = NDArray[np.float64]
+
+_NORMAL_QUANTILE: Final = 2.326
+"""Where prefill is free, an iteration is taken to be as long as the longest in a hundred."""
+
+_LEVEL_SEQUENCES: Final = 5.0
+_ALONE: Final = 0.07
+_WAITING: Final = 0.03
+"""Calibrated, see docs/planner.md: with few sequences swings of the level are cut off at none;
+sequences hold a slot until their first iteration starts, and while their prefill waits."""
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """The state of pools in the mean; every field has shape (pools,)."""
+
+    load: Array  # seconds of work per second that grow with what runs
+    iteration_s: Array  # t, prefill included
+    decode_s: Array  # an iteration without prefill
+    sequences: Array  # k, in a slot, per replica
+
+
+def mean_field(per_s: Array, servers: Array, engine: EngineProfile, burstiness: float) -> MeanField:
+    """Iteration times and sequences of pools of `servers` replicas each.
+
+    Parameters
+    ----------
+    per_s : shape (7, pools)
+        Work per second of the whole pool.
+    servers : shape (pools,)
+        Replicas that are up, more than the load.
+    engine : EngineProfile
+        The engine of all of them.
+    burstiness : float
+        z ≥ 1 of the arrivals.
+
+    Notes
+    -----
+    With u seconds of work a second that grow with what runs, an iteration takes t = W/(1 − u)
+    and k = r·I·t sequences run. Two effects make k larger. A sequence always sees its own work,
+    so that the work beside it is that of 1 + (those it found) sequences, which is more than k
+    when k < 1 or when k is between two whole numbers. And the level, at which a dispatcher
+    keeps all replicas, swings like the number in one server as fast as all N.
+
+    The first token comes out of the prefill, so that o − 1 iterations follow it: one less than
+    the load counts.
+    """
+    base_s = engine.base_iteration_s
+    loaded = running_load(per_s, engine)
+    rows = per_s / servers
+    requests, prompt = rows[REQUESTS], rows[PROMPT]
+    output = np.maximum(
+        rows[ITERATIONS] - prompt / engine.prefill_chunk_tokens - 0.5 * requests, 0.0
+    )
+    iterations = np.maximum(rows[ITERATIONS] - np.minimum(requests, output), 1e-300)
+    context = np.maximum(rows[CONTEXT] - 0.5 * (prompt + np.minimum(output, rows[CONTEXT])), 0.0)
+    compute = (
+        engine.prefill_token_s * prompt + 0.5 * engine.prefill_token_context_s * rows[PROMPT_SQ]
+    )
+    h, kappa = engine.per_sequence_s, engine.per_context_token_s
+    work = h * iterations + kappa * context + compute
+    idle = np.maximum(1.0 - work, 1e-9)
+    iteration = base_s / idle
+    mean = iterations * iteration
+    part = mean - np.floor(mean)
+    level = burstiness / (servers * idle) * (mean / (mean + _LEVEL_SEQUENCES))
+    together = mean + work * (level + part * (1.0 - part) / np.maximum(mean, 1.0)) / idle
+    alone = base_s * iterations + work * (1.0 + level * np.minimum(mean, 1.0))
+    sequences = np.maximum(together, alone)
+    sequences *= 1.0 + _WAITING * np.minimum(work, 1.0) ** 2 + _ALONE / (1.0 + sequences)
+    if engine.prefill_is_free:
+        return MeanField(loaded, iteration, _long_decode_s(rows, mean, idle, engine), sequences)
+    prefilled = rows[PROMPT_SQ] * (0.5 / engine.prefill_chunk_tokens) + 0.75 * prompt
+    decoding = h * np.maximum(output - requests, 0.0) + kappa * np.maximum(context - prefilled, 0.0)
+    return MeanField(loaded, iteration, base_s + iteration * decoding, sequences)
+
+
+def _long_decode_s(rows: Array, sequences: Array, idle: Array, engine: EngineProfile) -> Array:
+    h, kappa = engine.per_sequence_s, engine.per_context_token_s
+    iterations = np.maximum(rows[ITERATIONS], 1e-300)
+    mean, mean_sq = rows[CONTEXT] / iterations, rows[CONTEXT_SQ] / iterations
+    variance = sequences / idle * (h * h + 2.0 * h * kappa * mean + kappa * kappa * mean_sq)
+    middle = engine.base_iteration_s + sequences * (h + kappa * mean)
+    return np.asarray(middle + _NORMAL_QUANTILE * np.sqrt(variance))

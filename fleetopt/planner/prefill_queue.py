@@ -1,0 +1,138 @@
+"""How long requests wait until their own prefill starts, where a replica's prompts share a budget.
+
+All functions take a batch of pools of one engine; arrays have one entry per pool.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.mean_field import MeanField
+from fleetopt.planner.service import REQUESTS
+
+Array = NDArray[np.float64]
+
+UNSTABLE_S: Final = 1e9
+"""The mean wait of a queue that grows without end."""
+
+PROMPT_POWERS: Final = 6
+"""E[i], E[i²] … E[i⁶]: what the first three moments of prefill times need."""
+
+_SERVICE: Final = 0.83
+_BATCH: Final = 0.19
+_OWN_BACKLOG: Final = 0.84
+_COMMON_BACKLOG: Final = 1.03
+_DELAYED: Final = 1.45
+_SEEN: Final = 1.2
+_ITERATION: Final = 1.06
+_SHIFT: Final = 0.72
+_FLOOR: Final = 1.05
+"""Calibrated on 480 simulated pools; see docs/planner.md, "Latency"."""
+
+_LEVELS: Final = ((-1.5, 0.1), (-0.5, 0.4), (0.5, 0.4), (1.5, 0.1))
+"""A normal distribution in four points: deviations from the mean, and weights."""
+
+
+@dataclass(frozen=True)
+class PrefillQueue:
+    """P(wait > x) = delay · exp(−(x − offset)/scale), at most 1; nobody waits less than floor.
+
+    Every field has shape (pools,).
+    """
+
+    floor_s: Array
+    offset_s: Array
+    delay: Array
+    scale_s: Array
+
+    @property
+    def mean_s(self) -> Array:
+        """About the mean wait."""
+        return self.offset_s + self.delay * self.scale_s
+
+
+def prefill_queue(
+    per_s: Array,
+    servers: Array,
+    powers: Array,
+    field: MeanField,
+    engine: EngineProfile,
+    burstiness: float,
+) -> PrefillQueue:
+    """The queue for the chunk budget of replicas that are chosen by how many requests they hold.
+
+    Parameters
+    ----------
+    per_s : shape (7, pools)
+        Work per second of the whole pool.
+    servers : shape (pools,)
+        Replicas that are up.
+    powers : shape (6, pools)
+        Means of i … i⁶ over the pool's requests, of the prompt tokens that are computed.
+    field : MeanField
+        Of the same pools.
+    engine : EngineProfile
+        The engine of all of them.
+    burstiness : float
+        z ≥ 1 of the arrivals.
+
+    Notes
+    -----
+    A replica is a server of prefill that takes ch tokens an iteration, so that a prompt is in
+    service for s = i·(D/ch + p) + (c/2)·i², D an iteration without prefill. It is busy for ρ of
+    the time, and for ρ' of its *iterations*: those with a full chunk last longer.
+
+    Whoever sends a request to the replica with the fewest keeps all replicas at about the same
+    number. So a replica gets a request when it has finished one, which it does per iteration and
+    not per second: while a long prompt holds up its decoding, it gets no more. Its own backlog is
+    therefore that of a queue with the load ρ', far shorter than one with ρ. What the arrivals do
+    to all N replicas together is a backlog of one server with the load ρ, shared by N.
+    """
+    if engine.prefill_is_free:
+        nothing = np.zeros_like(servers)
+        longest = np.maximum(field.iteration_s, field.decode_s)
+        return PrefillQueue(longest, longest, nothing, nothing)
+    chunk, c = engine.prefill_chunk_tokens, engine.prefill_token_context_s
+    a, b = field.decode_s / chunk + engine.prefill_token_s, 0.5 * c
+    m1, m2, m3, m4, m5, m6 = powers
+    mean = np.maximum(a * m1 + b * m2, 1e-300)
+    mean_sq = np.maximum(a * (a * m2 + 2.0 * b * m3) + b * b * m4, 1e-300)
+    mean_cube = a * (a * (a * m3 + 3.0 * b * m4) + 3.0 * b * b * m5) + b**3 * m6
+    full = field.decode_s + chunk * (engine.prefill_token_s + b * m2 / np.maximum(m1, 1e-300))
+    busy = per_s[REQUESTS] / servers * mean
+    free = np.maximum(1.0 - busy, 1e-9)
+    own = busy * field.decode_s / np.maximum(free * full, 1e-300)  # ρ'/(1 − ρ')
+    common = burstiness * busy / (servers * free)
+    residual, tail = 0.5 * mean_sq / mean, mean_cube / (3.0 * mean_sq)
+    scale = (_SERVICE + _OWN_BACKLOG * own) * tail + _BATCH * busy * full
+    scale += _COMMON_BACKLOG * common * residual
+    seen = _seen_share(field.sequences, burstiness / servers)
+    delay = (busy * (seen + (1.0 - seen) / np.maximum(servers, 1.0)) ** _SEEN) ** _DELAYED
+    offset = _ITERATION * field.iteration_s + _SHIFT * scale
+    stable = busy < 1.0
+    return PrefillQueue(
+        _FLOOR * field.decode_s,
+        offset,
+        np.where(stable, delay, 1.0),
+        np.where(stable, scale, UNSTABLE_S),
+    )
+
+
+def _seen_share(sequences: Array, variance_per_sequence: Array) -> Array:
+    """Requests that an arrival finds at its replica, as a share of the mean number k.
+
+    Dispatch to the emptiest keeps every replica at m or m + 1 requests, m = ⌊k⌋. An arrival
+    fills the gap of a request that left a replica at m, or joins one at m when there is none.
+    With f = k − m it finds m·(m − 1 + 2f)/k on average: none at all for k < 1. The level k is
+    taken to be normal.
+    """
+    spread = np.sqrt(sequences * variance_per_sequence)
+    found = np.zeros_like(sequences)
+    for deviation, weight in _LEVELS:
+        level = np.maximum(sequences + deviation * spread, 1e-3)
+        whole = np.floor(level)
+        found += weight * whole * (whole - 1.0 + 2.0 * (level - whole)) / level
+    return np.asarray(np.minimum(found / np.maximum(sequences, 1e-300), 1.0))

@@ -1,0 +1,103 @@
+"""Prompt lengths of every bin as a few points, for times that are not linear in the tokens.
+
+A bin knows the mean and the variance of its prompts. Where outputs are short that is enough:
+the prompt is nearly the whole length. Where they are long, prompts of all lengths are in one bin,
+and the longest of them decide the P99.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from fleetopt.planner import moments as token_moments
+from fleetopt.planner.bins import EDGES_TOKENS
+from fleetopt.planner.prefill_queue import PROMPT_POWERS
+
+Array = NDArray[np.float64]
+
+_NARROW: Final = 0.15
+"""Up to this coefficient of variation two points, mean ∓ deviation, stand for a bin's prompts."""
+
+_WEIGHTS: Final = np.array([0.6, 0.3, 0.085, 0.015])
+_CUTS: Final = ndtri(np.cumsum(_WEIGHTS)[:-1])[:, None]
+
+
+@dataclass(frozen=True)
+class PromptPoints:
+    """Points of all bins; arrays of shape (points,), but for `powers`."""
+
+    tokens: Array
+    computed: Array  # of them, those that are not in the prefix cache
+    bin: NDArray[np.intp]
+    weight: Array  # within the bin
+    powers: Array  # (bins, 6), means of computed … computed⁶
+
+
+def prompt_points(moments: Array) -> PromptPoints:
+    """Points with the mean of every bin's prompts, and about their variance.
+
+    Parameters
+    ----------
+    moments : shape (8, bins)
+        Of the length bins from the shortest up.
+
+    Notes
+    -----
+    A wide bin's prompts are taken to be lognormal, cut into four parts of which each is its mean,
+    and none is longer than the bin's upper edge.
+    """
+    bins = moments.shape[1]
+    mean, deviation = _mean_and_deviation(moments)
+    used = moments[0] > 0.0
+    wide = np.flatnonzero(used & (deviation > _NARROW * mean))
+    narrow = np.flatnonzero(used & (deviation <= _NARROW * mean))
+    low, high = mean[narrow] - deviation[narrow], mean[narrow] + deviation[narrow]
+    tokens = np.concatenate([low, high, *_lognormal_parts(mean[wide], deviation[wide])])
+    at = np.concatenate([narrow, narrow, *[wide] * _WEIGHTS.size])
+    weight = np.concatenate([np.full(2 * narrow.size, 0.5), np.repeat(_WEIGHTS, wide.size)])
+    np.minimum(tokens, EDGES_TOKENS[np.minimum(at, EDGES_TOKENS.size - 1)], out=tokens)
+    prompt, cached = moments[token_moments.PROMPT], moments[token_moments.CACHED]
+    computed = tokens
+    if cached.any():
+        computed = tokens * (1.0 - cached / np.maximum(prompt, 1e-300))[at]
+    powers = np.zeros((bins, PROMPT_POWERS))
+    weighted = powers_of(computed) * weight[:, None]
+    for power in range(PROMPT_POWERS):
+        powers[:, power] = np.bincount(at, weighted[:, power], bins)
+    return PromptPoints(tokens, computed, at, weight, powers)
+
+
+def two_points(moments: Array) -> tuple[Array, Array]:
+    """Prompt lengths mean ∓ standard deviation: the two points with the same two moments."""
+    mean, deviation = _mean_and_deviation(moments)
+    return np.maximum(mean - deviation, 0.0), mean + deviation
+
+
+def powers_of(tokens: Array) -> Array:
+    """Powers 1 … 6 along a new last axis."""
+    powers = np.empty((*tokens.shape, PROMPT_POWERS))
+    powers[..., 0] = tokens
+    for power in range(1, PROMPT_POWERS):
+        np.multiply(powers[..., power - 1], tokens, out=powers[..., power])
+    return powers
+
+
+def _mean_and_deviation(moments: Array) -> tuple[Array, Array]:
+    count = np.maximum(moments[0], 1e-300)
+    mean = moments[token_moments.PROMPT] / count
+    variance = moments[token_moments.PROMPT_SQ] / count - mean * mean
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _lognormal_parts(mean: Array, deviation: Array) -> Array:
+    """Means of the four parts of lognormal distributions, shape (4, …)."""
+    if not mean.size:
+        return np.zeros((_WEIGHTS.size, 0))
+    sigma = np.sqrt(np.log1p(np.square(deviation / mean)))
+    below = np.zeros((_WEIGHTS.size + 1, mean.size))
+    below[1:-1] = ndtr(_CUTS - sigma)
+    below[-1] = 1.0
+    return np.asarray(mean * np.diff(below, axis=0) / _WEIGHTS[:, None])

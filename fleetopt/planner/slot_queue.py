@@ -1,0 +1,71 @@
+"""How long requests wait for a slot.
+
+All functions take a batch of pools of one engine; arrays have one entry per pool.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, gammaln
+
+from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.mean_field import MeanField
+from fleetopt.planner.prefill_queue import UNSTABLE_S
+from fleetopt.planner.service import ITERATIONS, ITERATIONS_SQ
+
+Array = NDArray[np.float64]
+
+_NEGLIGIBLE_EXPONENT: Final = -40.0
+_SMALLEST_SHAPE: Final = 1e-6
+_LARGEST_SHAPE: Final = 1e9
+
+
+def slot_queue(
+    per_s: Array,
+    slot_count: Array,
+    servers: Array,
+    field: MeanField,
+    engine: EngineProfile,
+    peakedness: float,
+) -> tuple[Array, Array]:
+    """The queue for slots, by Hayward, with iterations that get slower as slots fill.
+
+    With iterations of W + β·k the number running is negative binomial (r = W/β per replica)
+    where it would be Poisson at a constant speed; with β → 0 this is Erlang C. Who waits
+    does so at full slots, so the backlog drains at the maximum throughput.
+    """
+    load = field.load
+    throughput = np.maximum(load + engine.base_iteration_s * per_s[ITERATIONS] / slot_count, 1e-300)
+    free = servers - throughput
+    places = servers * slot_count / peakedness
+    mean = np.maximum(servers * field.sequences, 1e-12) / peakedness
+    shape = servers * engine.base_iteration_s * per_s[ITERATIONS] / np.maximum(load, 1e-300)
+    shape = np.minimum(np.maximum(shape / peakedness, _SMALLEST_SHAPE), _LARGEST_SHAPE)
+    delay = _delay(places, mean, shape, servers / np.maximum(free, 1e-9))
+    if not delay.any() and free.min() > 0.0:
+        return delay, delay
+    iterations = np.maximum(per_s[ITERATIONS], 1e-300)
+    residual = 0.5 * per_s[ITERATIONS_SQ] / iterations * (throughput / iterations)
+    scale = peakedness * residual / np.maximum(free, 1e-9)
+    stable = free > 0.0
+    return np.where(stable, delay, 1.0), np.where(stable, scale, UNSTABLE_S)
+
+
+def _delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
+    """P(all places taken), where `waiting` is 1 / (1 − utilisation)."""
+    # Chernoff's bound first: mostly it shows the share to be far below any of interest.
+    excess, both = places / mean, (places + shape) / (mean + shape)
+    bound = (places + shape) * np.log(both) - places * np.log(excess)
+    if bound.max() < _NEGLIGIBLE_EXPONENT and excess.min() > 1.0:
+        return np.zeros_like(places)
+    odds = mean / (mean + shape)
+    exponent = (
+        gammaln(places + shape)
+        - gammaln(shape)
+        - gammaln(places + 1.0)
+        + shape * np.log1p(-odds)
+        + places * np.log(odds)
+    )
+    full = np.exp(np.minimum(exponent, 0.0)) * waiting
+    return np.asarray(full / np.maximum(full + betainc(shape, places, 1.0 - odds), 1e-300))
