@@ -147,7 +147,7 @@ class Cuts:
         load, rate = pools.load, grid.request.long_rate
         by_load = np.where(np.isfinite(load), load, 0.0) * rate.per_load
         most = np.floor((limit - fixed - by_load) / rate.per_replica + _ROUNDING)
-        replicas = size(pools, self.request, grid.dispersion, most)
+        replicas = size(pools, self.request, grid.bursts, most)
         return np.where(np.isfinite(replicas), _cost(load, grid, replicas) + fixed, np.inf)
 
     def _pools(self, grid: Grid, lower: Index, upper: Index) -> Pools:
@@ -165,7 +165,7 @@ class Cuts:
         costs = [float(self._exact(grid, *at, nothing)[0]) for grid in grids]
         grid = grids[int(np.argmin(costs))]
         pools = self._pools(grid, *at)
-        replicas = int(size(pools, self.request, grid.dispersion)[0])
+        replicas = int(size(pools, self.request, grid.bursts)[0])
         cost = grid.request.long_rate.of(replicas, float(pools.load[0]))
         return SizedPool(grid, pools, replicas, cost)
 

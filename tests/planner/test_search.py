@@ -12,12 +12,12 @@ from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed
 from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.grid import ONE_POOL, Grid, build
-from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cheapest
 from fleetopt.planner.service import ITERATIONS, PROMPT, PROMPT_SQ, REQUESTS
+from fleetopt.planner.ttft import Bursts
 from fleetopt.planner.workload import Workload
 from tests.planner.examples import (
     H100,
@@ -39,7 +39,7 @@ def fewest(grid: Grid, cell: int, name: str) -> float:
         replicas = np.array([float(count)])
         if replicas[0] < least_replicas(pools.load, request)[0]:
             continue
-        over = violation_share(pools, replicas, request, grid.dispersion, request.slo_ttft_p99)
+        over = violation_share(pools, replicas, request, grid.bursts, request.slo_ttft_p99)
         if over[0] <= 0.01:
             return float(count)
     return np.inf
@@ -104,7 +104,7 @@ def test_more_replicas_never_violate_more(workload: Workload, request: PlanReque
     if not np.isfinite(floor[0]):
         return
     shares = [
-        float(violation_share(pools, floor * k, request, 1.0, request.slo_ttft_p99)[0])
+        float(violation_share(pools, floor * k, request, Bursts(), request.slo_ttft_p99)[0])
         for k in (1.0, 1.5, 2.0, 4.0, 16.0)
     ]
     assert all(0.0 <= share <= 1.0 for share in shares)
@@ -171,55 +171,23 @@ def test_compressed_work_agrees_with_each_request_compressed(boundary: int, step
 
 
 @pytest.mark.parametrize(("boundary", "step"), BANDS)
-def test_widely_spread_outputs_compress_less_than_possible_never_more(
-    boundary: int, step: int
-) -> None:
+def test_widely_spread_outputs_compress_about_as_many_as_possible(boundary: int, step: int) -> None:
     traffic = chat()
     request = request_for(H100, compressible_share=1.0)
     grid = build(Workload.from_requests(*traffic, 1_000.0), request)
     row = grid.row_of(boundary)
     _, moved, _ = compress_each(traffic, boundary, int(grid.boundaries[row + step]))
     possible = moved.sum() / moved.size * 1_000.0
-    assert 0.85 * possible <= grid.moved[0, step * grid.rows + row] <= possible
-
-
-@settings(PATIENT, max_examples=150)
-@given(workloads(), requests())
-def test_what_the_shortcut_accepts_the_whole_model_accepts(
-    workload: Workload, request: PlanRequest
-) -> None:
-    grid = build(workload, request)
-    cells = np.append(ONE_POOL, grid.cells[::29])
-    sums = grid.long_sums(cells)
-    replicas = least_replicas(sums.load, request)
-    cells = cells[np.isfinite(replicas)]
-    for cell in cells.tolist():
-        one = np.array([cell])
-        pools = grid.long_pools(one)
-        count = least_replicas(pools.load, request)
-        longest = grid.longest_prompts(one)[1]
-        args = (count, request.long_profile, request, workload.dispersion)
-        if surely_meets(pools.sums, longest, *args):
-            target = request.slo_ttft_p99
-            assert violation_share(pools, count, request, workload.dispersion, target) <= 0.01
-
-
-def test_the_shortcut_accepts_a_minute() -> None:
-    grid = build(Workload.from_requests(*chat(2_000), 500.0), request_for(H100))
-    sums = grid.long_sums(np.array([ONE_POOL]))
-    count = least_replicas(sums.load, grid.request)
-    assert surely_meets(sums, np.array([32_768.0]), count, H100, grid.request, 1.0)
-    hasty = request_for(H100, "500ms")
-    assert not surely_meets(sums, np.array([32_768.0]), count, H100, hasty, 1.0)
+    assert grid.moved[0, step * grid.rows + row] == pytest.approx(possible, rel=0.02)
 
 
 def test_sizes_are_limited_by_what_is_asked() -> None:
     prompt, completion = chat(2_000)
     workload = Workload.from_requests(prompt, completion, 100.0)
     grid = build(workload, request_for(H100, min_replicas=40))
-    assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, 1.0)[0] == 40
+    assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, Bursts())[0] == 40
     grid = build(workload, request_for(H100, max_replicas=3))
-    assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, 1.0)[0] == np.inf
+    assert size(grid.long_pools(np.array([ONE_POOL])), grid.request, Bursts())[0] == np.inf
 
 
 @settings(PATIENT, max_examples=60)
