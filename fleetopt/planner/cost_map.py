@@ -74,5 +74,5 @@ def _cost_per_h(grid: Grid, cells: Index) -> Array:
 
 
 def _pools_per_h(grid: Grid, pools: Pools, rate: Rate) -> Array:
-    count = size(pools, grid.request, grid.dispersion)
+    count = size(pools, grid.request, grid.bursts)
     return np.asarray(count * rate.per_replica + pools.load * rate.per_load)

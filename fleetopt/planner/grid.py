@@ -152,8 +152,7 @@ class Grid:
         context, engine = self.boundaries[upper % self.rows], self.request.short_profile
         sums = _sums(per_s, context, engine, self.request)
         mix = self._mix(counts, self._arrived(upper))
-        used = mix.share.any(axis=0)  # pools that lie close to each other share few bins
-        return Pools(engine, sums, PromptMix(mix.tokens[:, used], mix.share[:, used]))
+        return Pools(engine, sums, mix.used())  # pools that lie close to each other share few bins
 
     def _short_counts(self, cells: Index) -> Array:
         """Requests per bin that are short by themselves, shape (cells, bins)."""

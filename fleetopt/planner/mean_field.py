@@ -25,6 +25,9 @@ Array = NDArray[np.float64]
 _NORMAL_QUANTILE: Final = 2.326
 """Where prefill is free, an iteration is taken to be as long as the longest in a hundred."""
 
+_LEAST_IDLE: Final = 1e-4
+"""With less the queues have no end, and the figures no meaning."""
+
 _LEVEL_SEQUENCES: Final = 5.0
 _ALONE: Final = 0.07
 _WAITING: Final = 0.03
@@ -81,7 +84,7 @@ def mean_field(per_s: Array, servers: Array, engine: EngineProfile, burstiness: 
     )
     h, kappa = engine.per_sequence_s, engine.per_context_token_s
     work = h * iterations + kappa * context + compute
-    idle = np.maximum(1.0 - work, 1e-9)
+    idle = np.maximum(1.0 - work, _LEAST_IDLE)
     iteration = base_s / idle
     mean = iterations * iteration
     part = mean - np.floor(mean)

@@ -54,11 +54,16 @@ def prompt_points(moments: Array) -> PromptPoints:
     used = moments[0] > 0.0
     wide = np.flatnonzero(used & (deviation > _NARROW * mean))
     narrow = np.flatnonzero(used & (deviation <= _NARROW * mean))
-    low, high = mean[narrow] - deviation[narrow], mean[narrow] + deviation[narrow]
-    tokens = np.concatenate([low, high, *_lognormal_parts(mean[wide], deviation[wide])])
+    pairs = np.stack([mean[narrow] - deviation[narrow], mean[narrow] + deviation[narrow]])
+    parts = _lognormal_parts(mean[wide], deviation[wide])
+    tokens = np.concatenate(
+        [
+            _within_bin(pairs, np.full(2, 0.5), narrow).ravel(),
+            _within_bin(parts, _WEIGHTS, wide).ravel(),
+        ]
+    )
     at = np.concatenate([narrow, narrow, *[wide] * _WEIGHTS.size])
     weight = np.concatenate([np.full(2 * narrow.size, 0.5), np.repeat(_WEIGHTS, wide.size)])
-    np.minimum(tokens, EDGES_TOKENS[np.minimum(at, EDGES_TOKENS.size - 1)], out=tokens)
     prompt, cached = moments[token_moments.PROMPT], moments[token_moments.CACHED]
     computed = tokens
     if cached.any():
@@ -90,6 +95,14 @@ def _mean_and_deviation(moments: Array) -> tuple[Array, Array]:
     mean = moments[token_moments.PROMPT] / count
     variance = moments[token_moments.PROMPT_SQ] / count - mean * mean
     return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _within_bin(points: Array, weights: Array, bins: NDArray[np.intp]) -> Array:
+    """Points no longer than their bin's edge; what that cuts off makes the shortest longer."""
+    edges = EDGES_TOKENS[np.minimum(bins, EDGES_TOKENS.size - 1)]
+    within = np.minimum(points, edges)
+    within[0] += weights @ (points - within) / weights[0]
+    return within
 
 
 def _lognormal_parts(mean: Array, deviation: Array) -> Array:

@@ -36,6 +36,13 @@ class PromptMix:
         computed = tokens if self.computed is self.tokens else self.computed[index]
         return PromptMix(tokens, computed, self.share[index], self.powers[:, index])
 
+    def used(self) -> "PromptMix":
+        """Without the points that none of the pools has."""
+        share = self.share.any(axis=0)
+        tokens = self.tokens[:, share]
+        computed = tokens if self.computed is self.tokens else self.computed[:, share]
+        return PromptMix(tokens, computed, self.share[:, share], self.powers)
+
 
 @dataclass(frozen=True)
 class Bursts:

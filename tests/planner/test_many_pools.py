@@ -23,6 +23,7 @@ from fleetopt.planner.pool import Pools, least_replicas, violation_share
 from fleetopt.planner.request import Admission
 from fleetopt.planner.service import ITERATIONS, PROMPT, PROMPT_SQ, REQUESTS
 from fleetopt.planner.target import TtftTarget
+from fleetopt.planner.ttft import Bursts
 from fleetopt.planner.workload import Workload
 from tests.planner.examples import (
     H100,
@@ -172,7 +173,7 @@ def brute_force(
             ]
             costs[lower, upper] = min(
                 rate(engine, request.minimise).of(
-                    fewest(pool, request, workload.dispersion), float(pool.load[0])
+                    fewest(pool, request, grid.bursts), float(pool.load[0])
                 )
                 for engine, pool in made
             )
@@ -194,12 +195,12 @@ def brute_force(
     return lowest
 
 
-def fewest(pool: Pools, request: PlanRequest, dispersion: float) -> float:
+def fewest(pool: Pools, request: PlanRequest, bursts: Bursts) -> float:
     """Replicas of one pool, one batch of one at a time; infinite beyond 64 times its load's."""
 
     def meets(count: int) -> bool:
         target = request.slo_ttft_p99
-        over = violation_share(pool, np.array([float(count)]), request, dispersion, target)
+        over = violation_share(pool, np.array([float(count)]), request, bursts, target)
         return bool(over[0] <= 0.01)
 
     floor = float(least_replicas(pool.load, request)[0])
@@ -227,7 +228,7 @@ def test_a_pool_between_two_boundaries_is_the_only_pool_of_its_requests() -> Non
         only = of.long_pools(np.array([ONE_POOL]))
         assert pools.load == pytest.approx(only.load, rel=1e-9)
         assert pools.sums.slot_count == pytest.approx(only.sums.slot_count)
-        assert fewest(pools, request, 1.0) == fewest(only, of.request, 1.0)
+        assert fewest(pools, request, Bursts()) == fewest(only, of.request, Bursts())
         mean = [(one.mix.share * one.mix.tokens).sum() for one in (pools, only)]
         assert mean[0] == pytest.approx(mean[1], rel=1e-9)
 

@@ -127,7 +127,7 @@ def test_no_request_is_lost_or_counted_twice(workload: Workload, request: PlanRe
             busy = pools.sums.per_s[REQUESTS] > served * 1e-9
             mean = (pools.mix.share * pools.mix.tokens).sum(axis=1)
             expected = pools.sums.per_s[PROMPT] / np.maximum(pools.sums.per_s[REQUESTS], 1e-300)
-            # two points per bin keep the mean; where the lower one would be negative it is 0,
+            # the points of a bin keep the mean; where the lower one would be negative it is 0,
             # and prompts are taken to be longer than they are. What compression leaves of a bin
             # is taken to be like the whole bin, so long pools are checked without compression.
             told = busy if pools is shorts else busy & (cells < grid.rows)

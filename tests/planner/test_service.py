@@ -167,11 +167,21 @@ def test_compressed_requests_arrive_with_what_is_left_of_b(outputs: list[int], b
     assert compressed(before, np.asarray(float(b))) == pytest.approx(after)
 
 
-@given(st.lists(st.integers(0, 9_000), min_size=1, max_size=60), st.sampled_from([256, 4_096]))
-def test_the_fitting_share_never_promises_too_much(outputs: list[int], b: int) -> None:
-    o = np.array(outputs, dtype=float)
-    share = float(fitting_share(o.mean(), o.var(), np.asarray(float(b))))
-    assert 0.0 <= share <= (o <= b * (1 - KEPT_PROMPT_SHARE)).mean() + 1e-9
+def test_the_fitting_share_is_exact_for_outputs_with_an_exponential_tail() -> None:
+    mean, boundary = 120.0, 1_024.0
+    share = float(fitting_share(np.asarray(mean), np.asarray(mean**2), np.asarray(boundary)))
+    assert share == pytest.approx(1.0 - np.exp(-boundary * (1 - KEPT_PROMPT_SHARE) / mean))
+
+
+@given(st.floats(0.0, 5_000.0), st.floats(0.0, 1e8), st.integers(64, 65_536))
+def test_the_fitting_share_is_a_share_and_grows_with_the_room(
+    mean: float, variance: float, boundary: int
+) -> None:
+    of_output = np.asarray(mean), np.asarray(variance)
+    share = float(fitting_share(*of_output, np.asarray(float(boundary))))
+    more = float(fitting_share(*of_output, np.asarray(2.0 * boundary)))
+    assert 0.0 <= share <= more <= 1.0
+    assert share == 0.0 or mean < boundary * (1 - KEPT_PROMPT_SHARE)
 
 
 def test_all_fit_where_outputs_are_short_and_alike() -> None:
