@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from benchmarks import digests, ingest, peer, planner, regret, report, tables
+from benchmarks import digests, forecast, ingest, peer, planner, regret, report, tables
 from benchmarks.counted import MismatchError
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
@@ -53,6 +53,12 @@ def measure_peer(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
     return {"version": version, "duels": duels}, tables.peer_tables(version, duels)
 
 
+def measure_forecast(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Hold the planned rates against what came."""
+    figures = forecast.measure(forecast.QUICK_ORIGINS if options.quick else forecast.ORIGINS)
+    return figures, tables.forecast_tables(figures)
+
+
 def measure_sketch(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
     """Time the two t-digests."""
     values = 4_000 if options.quick else 20_000
@@ -78,6 +84,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
     "planner": measure_planner,
+    "forecast": measure_forecast,
     "regret": measure_regret,
     "peer": measure_peer,
 }

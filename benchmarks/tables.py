@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.digests import DigestFigures
+from benchmarks.forecast import WAYS, TrafficFigures
 from benchmarks.ingest import Comparison, Run
 from benchmarks.peer import PACKAGE, Duel
 from benchmarks.planner import PlannerFigures
@@ -264,6 +265,49 @@ def _over(rate_per_s: float, regrets: Sequence[Regret]) -> Sequence[str]:
         "" if worst is None else f"{_percent(worst.planned_ratio)}: {worst.workload}",
         "" if worst is None else f"{worst.replicas:.1f}",
     )
+
+
+def forecast_tables(figures: Sequence[TrafficFigures]) -> list[Table]:
+    """What each method holds and costs, how its loss compares, and how long it takes."""
+    ways = [way for way in WAYS if any(way in traffic.scores for traffic in figures)]
+    held, losses, times = [], [], []
+    for traffic in figures:
+        scores = [traffic.scores.get(way) for way in ways]
+        today = traffic.scores["recent_peak"]
+        held.append(
+            [
+                traffic.name,
+                f"{traffic.window:,} × {traffic.slice_s:g} s",
+                *("–" if one is None else f"{one.covered:.0%} / {one.over:+.0%}" for one in scores),
+            ]
+        )
+        losses.append(
+            [
+                traffic.name,
+                str(traffic.origins),
+                *("–" if one is None else f"{one.loss / today.loss:.2f}" for one in scores),
+                ", ".join(
+                    f"{name} {count}" for name, count in traffic.scores["chosen"].methods.items()
+                ),
+            ]
+        )
+        times.append(
+            [traffic.name, *("–" if one is None else _duration(one.mean_s) for one in scores)]
+        )
+    return [
+        Table(
+            "Slices of the next 10 minutes that the planned rate holds (95 % asked for) / mean "
+            "planned rate over what came",
+            ("traffic", "window", *ways),
+            held,
+        ),
+        Table(
+            "Pinball loss against the recent peak's; which methods were chosen how often",
+            ("traffic", "origins", *ways, "by backtest"),
+            losses,
+        ),
+        Table("Wall time of a forecast", ("traffic", *ways), times),
+    ]
 
 
 def _duration(seconds: float) -> str:

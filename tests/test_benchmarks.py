@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import digests, ingest, load, peer, planner, regret, tables
+from benchmarks import digests, forecast, ingest, load, peer, planner, regret, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.counted import MismatchError, check_counts
 from benchmarks.report import PAGE, Machine, PageError, Table, write
@@ -171,3 +171,19 @@ def test_a_peer_that_cannot_be_installed_is_one_clear_error(
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert said.startswith(f"benchmarks: vllm-sr-sim can't be installed into {tmp_path}")
     assert "No matching distribution found" in said
+
+
+def test_forecasts_are_held_against_what_came_and_a_ramp_needs_them() -> None:
+    figures = [
+        forecast.figures_of(traffic, 3)
+        for traffic in forecast.traffics()
+        if "Azure" not in traffic.name
+    ]
+    ramp = next(one for one in figures if one.name.startswith("ramp"))
+    assert ramp.origins >= 3
+    assert ramp.scores["chosen"].covered > ramp.scores["recent_peak"].covered
+    assert "seasonal_naive" not in ramp.scores
+    assert sum(ramp.scores["chosen"].methods.values()) == ramp.origins
+    held, losses, times = tables.forecast_tables(figures)
+    assert len(held.rows) == len(losses.rows) == len(times.rows) == len(figures)
+    assert all(len(row) == len(one.columns) for one in (held, losses, times) for row in one.rows)
