@@ -29,6 +29,7 @@ _VERSIONS: Final = (
     "msgspec",
     "numpy",
     "scipy",
+    "statsmodels",
     "tdigest",
 )
 

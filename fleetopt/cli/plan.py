@@ -45,7 +45,7 @@ def plan(
         float | None,
         typer.Option(
             metavar="PER_SECOND",
-            help="Rate to plan for. Default: the trace's own; a CDF has none.",
+            help="Rate to plan for, as it is. Default: forecast from the trace; a CDF has none.",
         ),
     ] = None,
     slo_ttft_p99: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fleetopt.cli.arrivals_text import METHODS
 from fleetopt.cli.output import cost, percent, seconds, tokens, usd
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.outcome import BaselineName
@@ -39,9 +40,12 @@ def _lines(it: Recommendation) -> Iterator[str]:
     if it.evidence is not None:
         share = it.evidence.cached_prompt_share
         cached = f", {percent(share, 0)} of prompt tokens cached" if share else ""
+        found = it.evidence.forecast
+        method = f" by {METHODS[found.method]}" if found else ""
         yield (
             f"{_INDENT}measured {tokens(it.evidence.sample_count)} requests{cached}, planned for "
-            f"{it.evidence.planned_arrival_rate_per_s:,.1f}/s, confidence {it.confidence.value}"
+            f"{it.evidence.planned_arrival_rate_per_s:,.1f}/s{method}, "
+            f"confidence {it.confidence.value}"
         )
     yield f"{_INDENT}because: {', '.join(reason.value for reason in it.reasons)}"
     if it.regret_ratio is not None:
