@@ -22,12 +22,10 @@ from fleetopt.planner.service import (
 
 Array = NDArray[np.float64]
 
-_NORMAL_QUANTILE: Final = 2.326
-"""Where prefill is free, an iteration is taken to be as long as the longest in a hundred."""
-
 _LEAST_IDLE: Final = 1e-4
 """With less the queues have no end, and the figures no meaning."""
 
+_SWINGS: Final = 5.0
 _LEVEL_SEQUENCES: Final = 5.0
 _ALONE: Final = 0.07
 _WAITING: Final = 0.03
@@ -42,6 +40,7 @@ class MeanField:
     load: Array  # seconds of work per second that grow with what runs
     iteration_s: Array  # t, prefill included
     decode_s: Array  # an iteration without prefill
+    deviation_s: Array  # of an iteration, where prefill is free
     sequences: Array  # k, in a slot, per replica
 
 
@@ -93,17 +92,20 @@ def mean_field(per_s: Array, servers: Array, engine: EngineProfile, burstiness: 
     alone = base_s * iterations + work * (1.0 + level * np.minimum(mean, 1.0))
     sequences = np.maximum(together, alone)
     sequences *= 1.0 + _WAITING * np.minimum(work, 1.0) ** 2 + _ALONE / (1.0 + sequences)
-    if engine.prefill_is_free:
-        return MeanField(loaded, iteration, _long_decode_s(rows, mean, idle, engine), sequences)
     prefilled = rows[PROMPT_SQ] * (0.5 / engine.prefill_chunk_tokens) + 0.75 * prompt
     decoding = h * np.maximum(output - requests, 0.0) + kappa * np.maximum(context - prefilled, 0.0)
-    return MeanField(loaded, iteration, base_s + iteration * decoding, sequences)
+    deviation = np.zeros_like(iteration)
+    if engine.prefill_is_free:
+        deviation = _deviation_s(rows, mean, 1.0 + _SWINGS / servers, idle, engine)
+    return MeanField(loaded, iteration, base_s + iteration * decoding, deviation, sequences)
 
 
-def _long_decode_s(rows: Array, sequences: Array, idle: Array, engine: EngineProfile) -> Array:
+def _deviation_s(
+    rows: Array, sequences: Array, swings: Array, idle: Array, engine: EngineProfile
+) -> Array:
+    """Standard deviation of an iteration: of what its sequences have read, and of their number."""
     h, kappa = engine.per_sequence_s, engine.per_context_token_s
     iterations = np.maximum(rows[ITERATIONS], 1e-300)
     mean, mean_sq = rows[CONTEXT] / iterations, rows[CONTEXT_SQ] / iterations
-    variance = sequences / idle * (h * h + 2.0 * h * kappa * mean + kappa * kappa * mean_sq)
-    middle = engine.base_iteration_s + sequences * (h + kappa * mean)
-    return np.asarray(middle + _NORMAL_QUANTILE * np.sqrt(variance))
+    squared = h * h + 2.0 * h * kappa * mean + kappa * kappa * mean_sq
+    return np.asarray(np.sqrt(sequences * swings / idle * squared))

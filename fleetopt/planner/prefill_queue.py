@@ -32,6 +32,9 @@ _SHIFT: Final = 0.72
 _FLOOR: Final = 1.05
 """Calibrated on 480 simulated pools; see docs/planner.md, "Latency"."""
 
+_NORMAL_QUANTILE: Final = 2.326
+"""Where prefill is free, the iteration that an arrival finds is the longest in a hundred."""
+
 _LEVELS: Final = ((-1.5, 0.1), (-0.5, 0.4), (0.5, 0.4), (1.5, 0.1))
 """A normal distribution in four points: deviations from the mean, and weights."""
 
@@ -93,8 +96,8 @@ def prefill_queue(
     """
     if engine.prefill_is_free:
         nothing = np.zeros_like(servers)
-        longest = np.maximum(field.iteration_s, field.decode_s)
-        return PrefillQueue(longest, longest, nothing, nothing)
+        running = field.iteration_s + _NORMAL_QUANTILE * field.deviation_s
+        return PrefillQueue(running, running, nothing, nothing)
     chunk, c = engine.prefill_chunk_tokens, engine.prefill_token_context_s
     a, b = field.decode_s / chunk + engine.prefill_token_s, 0.5 * c
     m1, m2, m3, m4, m5, m6 = powers

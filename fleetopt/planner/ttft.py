@@ -91,17 +91,24 @@ def queues(
     return Queues(field, prefill, slot_delay, slot_scale)
 
 
-def own_time_s(computed_tokens: Array, decode_s: Array, engine: EngineProfile) -> Array:
-    """Prefill of one request in whole iterations beside decoding ones.
+def own_time_s(computed_tokens: Array, field: MeanField, engine: EngineProfile) -> Array:
+    """Prefill of one request in whole iterations: beside decoding ones, where it has a price.
 
-    Where prefill is free, the iteration that yields the token is one more.
+    Parameters
+    ----------
+    computed_tokens : shape (pools, points)
+        Prompt tokens that are not in the prefix cache.
+    field : MeanField
+        Of the same pools.
+    engine : EngineProfile
+        The engine of all of them.
     """
     chunks = np.maximum(np.ceil(computed_tokens / engine.prefill_chunk_tokens), 1.0)
     if engine.prefill_is_free:
-        return np.asarray(
-            (chunks + 1.0) * (decode_s + engine.per_context_token_s * computed_tokens)
-        )
-    return np.asarray(chunks * decode_s + compute_s(computed_tokens, engine))
+        read = engine.per_context_token_s * computed_tokens
+        iteration = field.iteration_s + 0.5 * field.deviation_s
+        return np.asarray(chunks * (iteration[:, None] + read))
+    return np.asarray(chunks * field.decode_s[:, None] + compute_s(computed_tokens, engine))
 
 
 def compute_s(computed_tokens: Array, engine: EngineProfile) -> Array:

@@ -53,7 +53,7 @@ def test_prediction_is_on_the_safe_side(
 ) -> None:
     simulated = simulated_ttft_p99_s(engine, replicas, slots, rate, *traffic, seed=7)
     predicted = predicted_s(engine, traffic, rate, replicas, slots)
-    most = 1.5 if engine.prefill_is_free else 1.27
+    most = 1.27
     assert 0.96 * simulated <= predicted <= most * simulated  # P99 of the sample itself: ± 3 %
 
 
