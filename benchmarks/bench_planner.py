@@ -71,6 +71,7 @@ class TestSearch:
     @pytest.mark.parametrize(
         ("long_context_tokens", "gamma_max"),
         [(1_024, 2.0), (4_096, 2.0), (16_384, 2.0), (16_384, 2.0**2.5), (65_536, 2.0**2.5)],
+        ids=lambda limit: f"{limit:.4g}" if isinstance(limit, float) else str(limit),
     )
     def test_search_over(
         self, benchmark: Any, long_context_tokens: int, gamma_max: float, target: str
