@@ -262,6 +262,40 @@ def test_requests_without_tokens_count_as_arrivals_only(cli: Cli, tmp_path: Path
     assert "no request says how many tokens" in cli("plan", path).err
 
 
+def test_mean_peak_and_planned_rate_are_printed_with_the_method(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "rising.csv"
+    per_minute = [60 + 4 * at for at in range(50)] + [1]
+    rows = "".join(
+        f"{10**9 + minute * 60 + at * 60 / count:.3f},800,20\n"
+        for minute, count in enumerate(per_minute)
+        for at in range(count)
+    )
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    traffic = json.loads(cli("plan", path, "--output", "json").out)["traffic"]
+    measured = traffic["measured_arrivals"]
+    assert measured["mean_per_s"] < measured["peak_per_s"] < measured["planned_per_s"]
+    assert traffic["arrival_rate_per_s"] == measured["planned_per_s"]
+    forecast = measured["forecast"]
+    assert (forecast["method"], forecast["reason"]) == ("damped_trend", "backtest")
+    assert (forecast["horizon_s"], forecast["quantile"]) == (600.0, 0.95)
+    losses = {one["method"]: one["loss_per_s"] for one in forecast["candidates"]}
+    assert losses["damped_trend"] < losses["recent_level"]
+    shown = cli("plan", path).out
+    assert f"planned {measured['planned_per_s']:,.4g}/s by a damped trend" in shown
+    assert "next 10 minutes with 95% probability" in shown
+    given = cli("plan", path, "--arrival-rate", 3).out
+    assert f"peak {measured['peak_per_s']:.3g}/s, planned 3/s as given" in given
+
+
+def test_a_trace_is_planned_for_at_least_its_own_peak(cli: Cli, shared_data: Path) -> None:
+    path = shared_data / "traces" / "azure_llm_2023_conv.csv"
+    measured = json.loads(cli("plan", path, "--slo-ttft-p99", "2s", "--output", "json").out)[
+        "traffic"
+    ]["measured_arrivals"]
+    assert measured["forecast"]["reason"] == "history_needs_more"
+    assert measured["mean_per_s"] < measured["planned_per_s"] < measured["peak_per_s"]
+
+
 def test_the_reference_row_of_the_issue(cli: Cli, shared_data: Path) -> None:
     done = cli("plan", shared_data / "cdf" / "azure_cdf.json", "--arrival-rate", "1000",
                "--slo-ttft-p99", "60s", *PAPER, "--admission", "reserved", "--output-share", "0.2",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from fleetopt.config.fleet import fleet_catalogue, plan_request
+from fleetopt.config.fleet import fleet_catalogue, forecast_config, plan_request
 from fleetopt.config.profiles import load_catalogue
-from fleetopt.config.settings import FleetSettings
+from fleetopt.config.settings import FleetSettings, load_settings
 from fleetopt.errors import ConfigError
+from fleetopt.planner.forecast.outcome import ForecastConfig, Method
 from fleetopt.planner.plan import CostUnit
 
 H100, A100 = "h100/qwen3-32b/tp2", "a100/qwen3-32b/tp2"
@@ -48,3 +51,13 @@ def test_a_gpu_that_no_profile_runs_on_is_refused_with_its_path(setting: str) ->
     fleet = FleetSettings.model_validate({setting: {"h100": 1.0, "h1000": 1.0}})
     with pytest.raises(ConfigError, match=rf"^fleet\.{setting}\.h1000: .*known are a100, b200"):
         plan_request(fleet, load_catalogue())
+
+
+def test_forecasts_are_asked_for_as_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert forecast_config(load_settings()) == ForecastConfig()
+    own = {"horizon_s": 900, "quantile": 0.9, "season_s": 3_600, "method": "holt_winters"}
+    asked = forecast_config(load_settings(forecast=own))
+    assert asked == ForecastConfig(900.0, 0.9, 3_600.0, Method.HOLT_WINTERS)
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fleetopt\[forecast\]'"):
+        forecast_config(load_settings(forecast=own))

@@ -2,14 +2,17 @@
 
 import doctest
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from fleetopt.errors import InputError
@@ -132,8 +135,35 @@ def test_holt_winters_says_why_it_has_no_paths() -> None:
             holt_winters(counts, 1, 24)
     with pytest.raises(FitError, match="constant"):
         holt_winters(np.full(96, 7.0), 1, 24)
+    with pytest.raises(FitError, match="too short"):
+        holt_winters(np.ones(60), 1, 6)
     with pytest.raises(FitError, match="too long"):
         holt_winters(np.ones(5_000), 1, 1_500)
+
+
+def test_the_library_is_imported_only_where_it_is_used() -> None:
+    program = (
+        "import sys, numpy as np\n"
+        "from fleetopt.planner.forecast.forecast import forecast_rate\n"
+        "from fleetopt.planner.forecast.outcome import ForecastConfig\n"
+        "counts = np.tile([10.0, 30.0, 20.0, 50.0, 40.0, 30.0] * 2, 5)\n"
+        "forecast_rate(counts, 60.0, ForecastConfig())\n"
+        "assert 'statsmodels' not in sys.modules\n"
+        "forecast_rate(counts, 60.0, ForecastConfig(60.0, season_s=720.0))\n"
+        "assert 'statsmodels' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_without_the_library_the_other_methods_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    forecast = found(poisson(daily(4.0, 1_800.0)), 1_800.0, quantile=0.93)
+    assert forecast.reason is MethodReason.BACKTEST
+    assert [one.method for one in forecast.candidates] == [
+        Method.RECENT_LEVEL,
+        Method.DAMPED_TREND,
+        Method.SEASONAL_NAIVE,
+    ]
 
 
 def test_no_path_knows_what_it_forecasts() -> None:
@@ -226,29 +256,29 @@ def test_the_bound_holds_its_share_of_what_comes() -> None:
     assert 0.88 < np.mean(held) < 0.99
 
 
+SIZE = st.one_of(st.integers(1, 5), st.integers(30, 130))
+COUNT = st.one_of(
+    st.just(UNKNOWN), st.just(0.0), st.integers(0, 1_000).map(float), st.floats(0.0, 1e15)
+)
+
+
 @given(
-    st.lists(
-        st.one_of(
-            st.just(UNKNOWN),
-            st.just(0.0),
-            st.integers(0, 1_000).map(float),
-            st.floats(0.0, 1e15),
-        ),
-        min_size=1,
-        max_size=120,
-    ).filter(lambda counts: not all(map(math.isnan, counts))),
+    arrays(
+        np.float64, st.one_of(st.integers(1, 5), st.integers(30, 130)), elements=COUNT, fill=COUNT
+    ),
     st.sampled_from((1.0, 60.0, 3_600.0)),
-    st.sampled_from((60.0, 600.0, 7_200.0)),
+    st.sampled_from((1, 3, 10, 50)),
     st.sampled_from((0.5, 0.95, 0.999)),
-    st.sampled_from((None, 1_200.0, 36_000.0)),
+    st.sampled_from((None, 2, 3, 5, 10, 20, 40)),
 )
 def test_every_history_has_a_sane_rate(
-    counts: list[float], slice_s: float, horizon_s: float, quantile: float, season_s: float | None
+    history: Array, slice_s: float, steps: int, quantile: float, season: int | None
 ) -> None:
-    config = ForecastConfig(horizon_s, quantile, season_s)
-    history = np.array(counts)
-    forecast = forecast_rate(history, slice_s, config)
+    season_s = None if season is None else season * slice_s
+    config = ForecastConfig(steps * slice_s, quantile, season_s)
     known = history[~np.isnan(history)]
+    assume(known.size > 0)
+    forecast = forecast_rate(history, slice_s, config)
     assert math.isfinite(forecast.planned_per_s)
     assert forecast.planned_per_s * slice_s >= known[-3:].mean() * (1 - 1e-9)
     assert (forecast.planned_per_s == 0.0) == (not known.any())

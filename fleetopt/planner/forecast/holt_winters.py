@@ -16,6 +16,9 @@ Array = NDArray[np.float64]
 
 FIT_SEASONS: Final = 2
 MIN_SEASONS: Final = 3
+MIN_SEASON_SLICES: Final = 10
+"""With less, two seasons are too few for statsmodels to start from."""
+
 MAX_SEASON_SLICES: Final = 1_440
 """A day of minutes. Time and memory grow with the season."""
 
@@ -51,6 +54,8 @@ def holt_winters(counts: Array, steps: int, season: int) -> Array:
     known = ~np.isnan(counts)
     if counts.size < MIN_SEASONS * season:
         raise FitError("it needs three seasons")
+    if season < MIN_SEASON_SLICES:
+        raise FitError(f"a season of {season} slices is too short for it")
     if season > MAX_SEASON_SLICES:
         raise FitError(f"a season of {season} slices takes too long to fit")
     if known[:fitted_on].mean() < 1.0 - MAX_UNKNOWN_SHARE:
@@ -89,6 +94,8 @@ def _smooth(values: Array, fitted_on: int, season: int) -> _Smoothed:
             ).fit(method="SLSQP", use_brute=False)
         except ConvergenceWarning as error:
             raise FitError("the fit did not converge") from error
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            raise FitError(f"the fit failed: {error}") from error
     found = fit.params
     whole = ExponentialSmoothing(
         values,
