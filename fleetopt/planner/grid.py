@@ -18,7 +18,8 @@ from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import Pools, Sums
-from fleetopt.planner.prompt_points import PromptPoints, powers_of, prompt_points, two_points
+from fleetopt.planner.prefill_queue import products_of
+from fleetopt.planner.prompt_points import PromptPoints, prompt_points, two_points
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import CONTEXT_SQ, REQUESTS, load, slots, work
 from fleetopt.planner.ttft import Bursts, PromptMix
@@ -185,13 +186,13 @@ class Grid:
         share = np.empty_like(tokens)
         tokens[:, :of_bins] = points.tokens
         share[:, :of_bins] = counts[:, points.bin] * points.weight
-        powers = counts @ points.powers
+        products = counts @ points.products
         total = counts.sum(axis=1)
         if arrived is not None:
             tokens[:, -2], tokens[:, -1] = two_points(arrived)
             share[:, -2] = share[:, -1] = 0.5 * arrived[0]
-            of_both = powers_of(tokens[:, -2]) + powers_of(tokens[:, -1])
-            powers += 0.5 * arrived[0][:, None] * of_both
+            of_both = products_of(tokens[:, -2:], tokens[:, -2:]).sum(axis=1)
+            products += 0.5 * arrived[0][:, None] * of_both
             total = total + arrived[0]
         total = np.maximum(total, 1e-300)
         share /= total[:, None]
@@ -199,7 +200,7 @@ class Grid:
         if points.computed is not points.tokens:
             computed = tokens.copy()
             computed[:, :of_bins] = points.computed
-        return PromptMix(tokens, computed, share, (powers / total[:, None]).T)
+        return PromptMix(tokens, computed, share, (products / total[:, None]).T)
 
 
 def build(workload: Workload, request: PlanRequest) -> Grid:

@@ -100,7 +100,7 @@ def _base_s(grid: Grid, pools: Pools) -> Array:
     most = np.minimum(floor * MOST_PER_LOAD, float(request.max_replicas or math.inf))
     possible = np.isfinite(floor) & (floor <= most)
     state = queues_at(pools, np.where(possible, most, 1.0), request, grid.bursts)
-    own = own_time_s(pools.mix.computed, state.field, pools.engine)
+    own = own_time_s(pools.mix, state.field, pools.engine)
     lead = request.slo_ttft_p99.per_prompt_token_s * pools.mix.tokens - own
 
     def meets(base_s: Array) -> Array:

@@ -88,7 +88,7 @@ def violation_share(
 ) -> Array:
     """Share of each pool's requests whose TTFT exceeds the target; 0 in an empty pool."""
     state = queues_at(pools, replicas, request, bursts)
-    own = own_time_s(pools.mix.computed, state.field, pools.engine)
+    own = own_time_s(pools.mix, state.field, pools.engine)
     over = exceedance(state, target.at(pools.mix.tokens) - own)
     share = np.minimum((pools.mix.share * over).sum(axis=1), 1.0)
     return np.where(pools.sums.per_s[REQUESTS] > 0.0, share, 0.0)

@@ -18,8 +18,9 @@ Array = NDArray[np.float64]
 UNSTABLE_S: Final = 1e9
 """The mean wait of a queue that grows without end."""
 
-PROMPT_POWERS: Final = 6
-"""E[i], E[i²] … E[i⁶]: what the first three moments of prefill times need."""
+PRODUCTS: Final = 9
+"""E[u], E[q], E[u²], E[u·q], E[q²], E[u³], E[u²·q], E[u·q²], E[q³]: what the first three moments
+of prefill times need. u = i − g prompt tokens are computed, and q = i² − g²."""
 
 _SERVICE: Final = 0.83
 _BATCH: Final = 0.19
@@ -60,7 +61,7 @@ class PrefillQueue:
 def prefill_queue(
     per_s: Array,
     servers: Array,
-    powers: Array,
+    products: Array,
     field: MeanField,
     engine: EngineProfile,
     burstiness: float,
@@ -73,8 +74,8 @@ def prefill_queue(
         Work per second of the whole pool.
     servers : shape (pools,)
         Replicas that are up.
-    powers : shape (6, pools)
-        Means of i … i⁶ over the pool's requests, of the prompt tokens that are computed.
+    products : shape (9, pools)
+        Means over the pool's requests, of what `products_of` returns.
     field : MeanField
         Of the same pools.
     engine : EngineProfile
@@ -85,7 +86,7 @@ def prefill_queue(
     Notes
     -----
     A replica is a server of prefill that takes ch tokens an iteration, so that a prompt is in
-    service for s = i·(D/ch + p) + (c/2)·i², D an iteration without prefill. It is busy for ρ of
+    service for s = u·(D/ch + p) + (c/2)·q, D an iteration without prefill. It is busy for ρ of
     the time, and for ρ' of its *iterations*: those with a full chunk last longer.
 
     Whoever sends a request to the replica with the fewest keeps all replicas at about the same
@@ -100,11 +101,11 @@ def prefill_queue(
         return PrefillQueue(running, running, nothing, nothing)
     chunk, c = engine.prefill_chunk_tokens, engine.prefill_token_context_s
     a, b = field.decode_s / chunk + engine.prefill_token_s, 0.5 * c
-    m1, m2, m3, m4, m5, m6 = powers
-    mean = np.maximum(a * m1 + b * m2, 1e-300)
-    mean_sq = np.maximum(a * (a * m2 + 2.0 * b * m3) + b * b * m4, 1e-300)
-    mean_cube = a * (a * (a * m3 + 3.0 * b * m4) + 3.0 * b * b * m5) + b**3 * m6
-    full = field.decode_s + chunk * (engine.prefill_token_s + b * m2 / np.maximum(m1, 1e-300))
+    u, q, uu, uq, qq, uuu, uuq, uqq, qqq = products
+    mean = np.maximum(a * u + b * q, 1e-300)
+    mean_sq = np.maximum(a * (a * uu + 2.0 * b * uq) + b * b * qq, 1e-300)
+    mean_cube = a * (a * (a * uuu + 3.0 * b * uuq) + 3.0 * b * b * uqq) + b**3 * qqq
+    full = field.decode_s + chunk * (engine.prefill_token_s + b * q / np.maximum(u, 1e-300))
     busy = per_s[REQUESTS] / servers * mean
     free = np.maximum(1.0 - busy, 1e-9)
     own = busy * field.decode_s / np.maximum(free * full, 1e-300)  # ρ'/(1 − ρ')
@@ -122,6 +123,18 @@ def prefill_queue(
         np.where(stable, delay, 1.0),
         np.where(stable, scale, UNSTABLE_S),
     )
+
+
+def products_of(tokens: Array, computed_tokens: Array) -> Array:
+    """The nine products of u and q of prompts, along a new last axis."""
+    u, q = computed_tokens, computed_tokens * (2.0 * tokens - computed_tokens)
+    products = np.empty((*tokens.shape, PRODUCTS))
+    products[..., 0], products[..., 1] = u, q
+    for at, (one, factor) in enumerate(((0, u), (1, u), (1, q)), start=2):
+        np.multiply(products[..., one], factor, out=products[..., at])
+    for at, (one, factor) in enumerate(((2, u), (2, q), (4, u), (4, q)), start=5):
+        np.multiply(products[..., one], factor, out=products[..., at])
+    return products
 
 
 def _seen_share(sequences: Array, variance_per_sequence: Array) -> Array:

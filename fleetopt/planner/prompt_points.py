@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from fleetopt.planner import moments as token_moments
 from fleetopt.planner.bins import EDGES_TOKENS
-from fleetopt.planner.prefill_queue import PROMPT_POWERS
+from fleetopt.planner.prefill_queue import PRODUCTS, products_of
 
 Array = NDArray[np.float64]
 
@@ -27,13 +27,13 @@ _CUTS: Final = ndtri(np.cumsum(_WEIGHTS)[:-1])[:, None]
 
 @dataclass(frozen=True)
 class PromptPoints:
-    """Points of all bins; arrays of shape (points,), but for `powers`."""
+    """Points of all bins; arrays of shape (points,), but for `products`."""
 
     tokens: Array
     computed: Array  # of them, those that are not in the prefix cache
     bin: NDArray[np.intp]
     weight: Array  # within the bin
-    powers: Array  # (bins, 6), means of computed … computed⁶
+    products: Array  # (bins, 9), means of `products_of`
 
 
 def prompt_points(moments: Array) -> PromptPoints:
@@ -47,7 +47,8 @@ def prompt_points(moments: Array) -> PromptPoints:
     Notes
     -----
     A wide bin's prompts are taken to be lognormal, cut into four parts of which each is its mean,
-    and none is longer than the bin's upper edge.
+    and none is longer than the bin's upper edge. Where prompts are cached, each point is two:
+    those with one and the same part cached, and those with nothing (`cached_parts`).
     """
     bins = moments.shape[1]
     mean, deviation = _mean_and_deviation(moments)
@@ -64,30 +65,23 @@ def prompt_points(moments: Array) -> PromptPoints:
     )
     at = np.concatenate([narrow, narrow, *[wide] * _WEIGHTS.size])
     weight = np.concatenate([np.full(2 * narrow.size, 0.5), np.repeat(_WEIGHTS, wide.size)])
-    prompt, cached = moments[token_moments.PROMPT], moments[token_moments.CACHED]
     computed = tokens
-    if cached.any():
-        computed = tokens * (1.0 - cached / np.maximum(prompt, 1e-300))[at]
-    powers = np.zeros((bins, PROMPT_POWERS))
-    weighted = powers_of(computed) * weight[:, None]
-    for power in range(PROMPT_POWERS):
-        powers[:, power] = np.bincount(at, weighted[:, power], bins)
-    return PromptPoints(tokens, computed, at, weight, powers)
+    if moments[token_moments.CACHED].any():
+        hit_share, part = (of_bin[at] for of_bin in token_moments.cached_parts(moments))
+        computed = np.concatenate([tokens, tokens * (1.0 - part)])
+        weight = np.concatenate([weight * (1.0 - hit_share), weight * hit_share])
+        tokens, at = np.tile(tokens, 2), np.tile(at, 2)
+    products = np.zeros((bins, PRODUCTS))
+    weighted = products_of(tokens, computed) * weight[:, None]
+    for product in range(PRODUCTS):
+        products[:, product] = np.bincount(at, weighted[:, product], bins)
+    return PromptPoints(tokens, computed, at, weight, products)
 
 
 def two_points(moments: Array) -> tuple[Array, Array]:
     """Prompt lengths mean ∓ standard deviation: the two points with the same two moments."""
     mean, deviation = _mean_and_deviation(moments)
     return np.maximum(mean - deviation, 0.0), mean + deviation
-
-
-def powers_of(tokens: Array) -> Array:
-    """Powers 1 … 6 along a new last axis."""
-    powers = np.empty((*tokens.shape, PROMPT_POWERS))
-    powers[..., 0] = tokens
-    for power in range(1, PROMPT_POWERS):
-        np.multiply(powers[..., power - 1], tokens, out=powers[..., power])
-    return powers
 
 
 def _mean_and_deviation(moments: Array) -> tuple[Array, Array]:

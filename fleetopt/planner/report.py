@@ -25,7 +25,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
     request, engine = grid.request, pools.engine
     count = np.full(1, float(replicas))
     state = queues_at(pools, count, request, grid.bursts)
-    own = own_time_s(pools.mix.computed, state.field, engine)
+    own = own_time_s(pools.mix, state.field, engine)
     busy = bool(pools.sums.per_s[REQUESTS, 0] > 0.0)
     over = violation_share(pools, count, request, grid.bursts, request.slo_ttft_p99)
     slot_count = float(pools.sums.slot_count[0]) if busy else engine.slots_reserved(context_tokens)

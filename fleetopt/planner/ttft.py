@@ -21,27 +21,27 @@ Array = NDArray[np.float64]
 class PromptMix:
     """Prompt lengths of the pools' requests: `share` of them have about `tokens`.
 
-    `computed` of the tokens are not in the prefix cache, and `powers` are the means of
-    computed … computed⁶.
+    `computed` of the tokens are not in the prefix cache, and `products` are the means of
+    `products_of` both.
     """
 
     tokens: Array  # (pools, points)
     computed: Array  # (pools, points)
     share: Array  # (pools, points); each row sums to 1
-    powers: Array  # (6, pools)
+    products: Array  # (9, pools)
 
     def take(self, index: NDArray[np.intp]) -> "PromptMix":
         """The pools at these indices."""
         tokens = self.tokens[index]
         computed = tokens if self.computed is self.tokens else self.computed[index]
-        return PromptMix(tokens, computed, self.share[index], self.powers[:, index])
+        return PromptMix(tokens, computed, self.share[index], self.products[:, index])
 
     def used(self) -> "PromptMix":
         """Without the points that none of the pools has."""
         share = self.share.any(axis=0)
         tokens = self.tokens[:, share]
         computed = tokens if self.computed is self.tokens else self.computed[:, share]
-        return PromptMix(tokens, computed, self.share[:, share], self.powers)
+        return PromptMix(tokens, computed, self.share[:, share], self.products)
 
 
 @dataclass(frozen=True)
@@ -86,35 +86,36 @@ def queues(
         Of the arrivals.
     """
     field = mean_field(per_s, servers, engine, bursts.prefill)
-    prefill = prefill_queue(per_s, servers, mix.powers, field, engine, bursts.prefill)
+    prefill = prefill_queue(per_s, servers, mix.products, field, engine, bursts.prefill)
     slot_delay, slot_scale = slot_queue(per_s, slot_count, servers, field, engine, bursts.slots)
     return Queues(field, prefill, slot_delay, slot_scale)
 
 
-def own_time_s(computed_tokens: Array, field: MeanField, engine: EngineProfile) -> Array:
+def own_time_s(mix: PromptMix, field: MeanField, engine: EngineProfile) -> Array:
     """Prefill of one request in whole iterations: beside decoding ones, where it has a price.
 
     Parameters
     ----------
-    computed_tokens : shape (pools, points)
-        Prompt tokens that are not in the prefix cache.
+    mix : PromptMix
+        The pools' prompt lengths.
     field : MeanField
         Of the same pools.
     engine : EngineProfile
         The engine of all of them.
     """
-    chunks = np.maximum(np.ceil(computed_tokens / engine.prefill_chunk_tokens), 1.0)
+    chunks = np.maximum(np.ceil(mix.computed / engine.prefill_chunk_tokens), 1.0)
     if engine.prefill_is_free:
-        read = engine.per_context_token_s * computed_tokens
+        read = engine.per_context_token_s * mix.tokens
         iteration = field.iteration_s + 0.5 * field.deviation_s
         return np.asarray(chunks * (iteration[:, None] + read))
-    return np.asarray(chunks * field.decode_s[:, None] + compute_s(computed_tokens, engine))
+    compute = compute_s(mix.tokens, mix.computed, engine)
+    return np.asarray(chunks * field.decode_s[:, None] + compute)
 
 
-def compute_s(computed_tokens: Array, engine: EngineProfile) -> Array:
-    """Seconds of prefill that a prompt adds to the iterations it is in."""
+def compute_s(tokens: Array, computed_tokens: Array, engine: EngineProfile) -> Array:
+    """Seconds of prefill that a prompt adds to its iterations: p·(i − g) + (c/2)·(i² − g²)."""
     per_token, per_context = engine.prefill_token_s, engine.prefill_token_context_s
-    return computed_tokens * (per_token + 0.5 * per_context * computed_tokens)
+    return computed_tokens * (per_token + 0.5 * per_context * (2.0 * tokens - computed_tokens))
 
 
 def exceedance(state: Queues, slack_s: Array) -> Array:

@@ -1,5 +1,6 @@
 """The prefix cache: what the formulas make of it against an iteration-level simulation."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from fleetopt.planner.explain import Premise, Sensitivity, explain
 from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.moments import TokenMoments, cached_parts
 from fleetopt.planner.plan import Plan, plan
+from fleetopt.planner.prefill_queue import products_of
 from fleetopt.planner.request import Admission, PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.simulate.draw import poisson_stream
@@ -59,9 +61,46 @@ def test_utilization_is_that_of_the_simulation(
     assert figures.utilization == pytest.approx(found.short.utilization, rel=0.02)
 
 
-def test_half_of_every_prompt_cached_needs_fewer_replicas() -> None:
+def one_in_ten_missing(prompt: Tokens) -> Tokens:
+    """Nine tenths of most prompts, and nothing of the others."""
+    hit = np.random.default_rng(9).random(prompt.size) >= 0.1
+    return np.where(hit, 0.9 * prompt, 0.0).astype(np.int64)
+
+
+@pytest.mark.parametrize("cache", [turns, one_in_ten_missing])
+@pytest.mark.parametrize(
+    ("traffic", "rate", "replicas"),
+    [(chat(40_000), 90.0, 8), (code(40_000), 60.0, 8), (long_context(40_000), 12.0, 12)],
+)
+def test_those_that_miss_the_cache_are_seen_in_the_p99(
+    cache: Callable[[Tokens], Tokens], traffic: tuple[Tokens, Tokens], rate: float, replicas: int
+) -> None:
+    """With every prompt cached to the mean share, it would be 30 to 80 % too low."""
+    prompt, completion = traffic
+    cached = cache(prompt)
+    request = request_for(H100, min_replicas=replicas, max_replicas=replicas, gamma_max=1.0)
+    request = replace(request, boundary_tokens=32_768)
+    found = plan(Workload.from_requests(prompt, completion, rate, cached_tokens=cached), request)
+    assert isinstance(found, Plan)
+    arrival_s = np.cumsum(np.random.default_rng(5).exponential(1.0 / rate, prompt.size))
+    stream = RequestStream(arrival_s, prompt, completion, cached, np.zeros(prompt.size, np.int64))
+    ttft = simulate(SimulatedFleet.of_plan(found, request), stream).pools[0].ttft
+    assert ttft is not None
+    assert 0.94 * ttft.p99_s <= found.short.ttft_p99_s <= 1.5 * ttft.p99_s
+
+
+@given(st.integers(1, 30_000), st.floats(0.0, 1.0))
+def test_products_are_those_of_what_is_computed_and_the_pairs(i: int, share: float) -> None:
+    g = int(share * (i - 1))
+    u, q = float(i - g), float(i * i - g * g)
+    expected = [u, q, u * u, u * q, q * q, u**3, u * u * q, u * q * q, q**3]
+    assert products_of(np.array(float(i)), np.array(u)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("target", ["60s", "1500ms", "400ms+0.3ms/token"])
+def test_half_of_every_prompt_cached_needs_fewer_replicas(target: str) -> None:
     cold = Workload.from_requests(*code(), 100.0)
-    request = request_for(H100)
+    request = request_for(H100, target)
     found = [plan(traffic, request) for traffic in (cold, cold.with_cached_share(0.5))]
     before, after = found
     assert isinstance(before, Plan)
