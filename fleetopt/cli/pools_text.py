@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -19,7 +19,7 @@ from fleetopt.cli.plan_text import (
     request_json,
     traffic_json,
 )
-from fleetopt.planner.many_pools import ManyPools, PoolChain, PoolCount
+from fleetopt.planner.many_pools import Cut, ManyPools, PoolChain, PoolCount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,18 @@ if TYPE_CHECKING:
 
     from fleetopt.cli.traffic import Traffic
     from fleetopt.planner.engine import EngineProfile
-    from fleetopt.planner.plan import PlanRequest
+    from fleetopt.planner.plan import PlanRequest, PoolPlan
 
-_POOL_FIGURES = ("replicas", "GPUs", "requests/s", "load", "P99 TTFT", "size set by", "USD/h")
+_POOLS_ABREAST: Final = 4
+_POOL_FIGURES: Final = (
+    "replicas",
+    "GPUs",
+    "requests/s",
+    "load",
+    "P99 TTFT",
+    "size set by",
+    "USD/h",
+)
 
 
 def many_json(
@@ -89,7 +98,8 @@ def describe(found: ManyPools, traffic: Traffic, request: PlanRequest) -> None:
         out.print(f"{name}: {profile}", soft_wrap=True)
     out.print(_counts(found, letters))
     out.print(f"  {_worth(found)}\n", style="bold", soft_wrap=True)
-    out.print(_pools(fleet, letters))
+    for first in range(0, len(fleet.pools), _POOLS_ABREAST):
+        out.print(_pools(fleet.pools[first : first + _POOLS_ABREAST], letters))
     bullets(out, "Engines", engine_lines(fleet.pools))
     bullets(out, "No fleet", _without_fleet(found))
     bullets(out, "Assumed", assumed(traffic, request))
@@ -107,34 +117,39 @@ def _letters(found: ManyPools) -> dict[str, str]:
 
 
 def _counts(found: ManyPools, letters: dict[str, str]) -> Table:
+    """Return a table with a row a number of pools, each pool and each cut on a line of its own."""
     unit = found.minimised.per_h
-    engines = ["engines"] if len(letters) > 1 else []
-    columns = ("split at", "gamma", "replicas", *engines, "compressed", "GPUs", unit)
-    shown = table("pools", *columns, f"gain, {unit}", "gain")
-    for column in shown.columns[1 : len(columns) - 2]:
-        column.no_wrap = False
+    columns = ("split at", "replicas", "com-\npressed", "GPUs", unit, f"gain,\n{unit}", "gain")
+    shown = table("pools", *columns)
+    shown.collapse_padding = True  # for 80 columns
     for one in found.counts:
         fleet = one.found
-        mark = "*" if fleet == found.worth else ""
         if not isinstance(fleet, PoolChain):
-            shown.add_row(str(one.pools), "infeasible", *["–"] * len(columns))
+            shown.add_row(str(one.pools), "infeasible", *["–"] * (len(columns) - 1))
             continue
-        chosen = [" + ".join(letters[pool.profile] for pool in fleet.pools)] if engines else []
+        gain = "–" if one.gain_per_h is None else cost(one.gain_per_h, found.minimised)
         shown.add_row(
-            f"{one.pools}{mark}",
-            ", ".join(tokens(cut.boundary_tokens) for cut in fleet.cuts) or "–",
-            ", ".join(f"{cut.gamma:.2f}" for cut in fleet.cuts) or "–",
-            " + ".join(tokens(pool.replicas) for pool in fleet.pools),
-            *chosen,
+            f"{one.pools}*" if fleet == found.worth else str(one.pools),
+            "\n".join(_cut(cut) for cut in fleet.cuts) or "–",
+            "\n".join(_replicas(pool, letters) for pool in fleet.pools),
             percent(fleet.compressed_share),
             tokens(fleet.gpus),
             cost(fleet.minimised_per_h, found.minimised),
-            "–"
-            if one.gain_per_h is None
-            else _unsigned_zero(cost(one.gain_per_h, found.minimised)),
+            _unsigned_zero(gain),
             _unsigned_zero(percent(one.gain_ratio)),
         )
     return shown
+
+
+def _cut(cut: Cut) -> str:
+    """Return the boundary, and gamma where something is compressed over it."""
+    at = tokens(cut.boundary_tokens)
+    return f"{at} × {cut.gamma:.2f}" if cut.gamma > 1 else at
+
+
+def _replicas(pool: PoolPlan, letters: dict[str, str]) -> str:
+    count = tokens(pool.replicas)
+    return count if len(letters) == 1 else f"{count} {letters[pool.profile]}"
 
 
 def _unsigned_zero(text: str) -> str:
@@ -155,17 +170,15 @@ def _pools_in_words(pools: int) -> str:
     return "one pool" if pools == 1 else f"{pools} pools"
 
 
-def _pools(fleet: PoolChain, letters: dict[str, str]) -> Table:
-    """Return a table with a row a pool."""
-    engines = ["engine"] if len(letters) > 1 else []
-    shown = table("", "tokens", *engines, *_POOL_FIGURES)
-    for pool in fleet.pools:
-        shown.add_row(
-            pool.name,
-            f"{tokens(pool.min_tokens)} – {tokens(pool.context_tokens)}",
-            *([letters[pool.profile]] if engines else []),
-            *(FIGURES[name](pool) for name in _POOL_FIGURES),
-        )
+def _pools(pools: Sequence[PoolPlan], letters: dict[str, str]) -> Table:
+    """Return a table with a column a pool: four fit 80 columns."""
+    shown = table("", *(pool.name for pool in pools))
+    if len(letters) > 1:
+        shown.add_row("engine", *(letters[pool.profile] for pool in pools))
+    lengths = (f"{tokens(pool.min_tokens)}–{tokens(pool.context_tokens)}" for pool in pools)
+    shown.add_row("tokens", *lengths)
+    for name in _POOL_FIGURES:
+        shown.add_row(name, *(FIGURES[name](pool) for pool in pools))
     return shown
 
 

@@ -80,20 +80,21 @@ def test_the_table_says_the_same_as_the_json(cli: Cli, trace: Path) -> None:
     many = planned(cli, *order)["many_pools"]
     done = cli("plan", *order)
     assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
     for one in many["fleets"]:
         fleet = one["fleet"]
-        replicas = " + ".join(str(pool["replicas"]) for pool in fleet["pools"])
         mark = "*" if one["pools"] == many["worth_pools"] else " "
-        (row,) = (
-            line for line in done.out.splitlines() if line.startswith(f"  {one['pools']}{mark}")
-        )
-        assert replicas in row
-        assert f"{fleet['minimised_per_h']:,.2f}" in row
-        assert all(f"{edge:,}" in row for edge in fleet["boundaries_tokens"])
+        (at,) = (at for at, line in enumerate(lines) if line.startswith(f"  {one['pools']}{mark}"))
+        row = lines[at : at + one["pools"]]
+        for pool, line in zip(fleet["pools"], row, strict=True):
+            assert f" {pool['replicas']} " in line
+        for cut, line in zip(fleet["cuts"], row, strict=False):
+            assert f" {cut['boundary_tokens']:,} " in line
+            assert (f"× {cut['gamma']:.2f} " in line) == (cut["gamma"] > 1)
+        assert f" {fleet['minimised_per_h']:,.2f} " in row[0]
         if one["gain_ratio"] is not None:
-            assert row.rstrip().endswith(
-                f"{one['gain_ratio'] * 100:.1f} %".replace("-0.0 ", "0.0 ")
-            )
+            gain = f"{one['gain_ratio'] * 100:.1f} %".replace("-0.0 ", "0.0 ")
+            assert row[0].rstrip().endswith(gain)
     assert "Worth it: " in done.out
     worth = many["fleets"][many["worth_pools"] - 1]["fleet"]["pools"]
     assert f"label llm-d.ai/context-length-range={worth[-1]['context_length_range']}" in done.out
@@ -113,8 +114,24 @@ def test_each_pool_gets_the_cheapest_of_several_engines(cli: Cli, trace: Path) -
     fleet = planned(cli, *options(trace, "--pools", 3, *mixed))["many_pools"]["fleets"][2]["fleet"]
     assert [pool["profile"] for pool in fleet["pools"]] == [H200, H200, H100]
     table = cli("plan", *options(trace, "--pools", 3, *mixed)).out
-    assert "A + A + B" in table or "B + B + A" in table
-    assert f": {H100}" in table
+    letter_of = {
+        name: line.split()[1].rstrip(":")
+        for line in table.splitlines()
+        for name in (H100, H200)
+        if line.startswith("Engine ") and line.endswith(name)
+    }
+    assert sorted(letter_of.values()) == ["A", "B"]
+    assert f" {fleet['pools'][2]['replicas']} {letter_of[H100]} " in table
+    assert f" {fleet['pools'][0]['replicas']} {letter_of[H200]} " in table
+
+
+def test_the_tables_fit_80_columns(shell: Cli, trace: Path) -> None:
+    done = shell(
+        "plan", *options(trace, "--pools", 6, "--profile", f"{H100},{H200}"), "--max-replicas", 900
+    )
+    assert done.code == 0
+    tables = done.out[done.out.index("  pools") : done.out.index("Engines")]
+    assert max(len(line.rstrip()) for line in tables.splitlines()) <= 80
 
 
 def test_no_fleet_at_all_is_exit_code_3(cli: Cli, trace: Path) -> None:
