@@ -261,5 +261,8 @@ def test_a_fleet_whose_settings_are_wrong_does_not_stop_the_others(
     with worker(place, log, "--config", str(configuration), **LIVE) as process:
         send(place, [*traffic(wrong, 5, 50, 500), *traffic(fleet, 5, 50, 500)])
         assert published(place, fleet).status is Status.OK
+        deadline = time.monotonic() + DEADLINE_S
+        while "no/such/profile" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert stop(process) == 0
     assert "no/such/profile" in log.read_text()
