@@ -30,8 +30,10 @@ P99_BELOW: Final = 0.02
 P99_ABOVE: Final = 0.20
 _ERRORS: Final = 2.0
 TENANT_SEEDS: Final = (1, 2, 3, 4)
-TENANTS_S: Final = 60.0
-"""Tenants' bursts last for seconds: a shorter run would see some of them or none."""
+TENANTS_S: Final = 3_600.0
+TENANT_REQUESTS: Final = 500_000
+"""A run with tenants lasts for the whole hour of the trace or has so many requests: less would
+show more or fewer of the bursts than there are."""
 
 
 class Verdict(StrEnum):
@@ -186,8 +188,9 @@ def _pool(
     question = [row.traffic, row.arrivals, fleet.boundary_tokens, fleet.compress_up_to_tokens, at]
     if row.arrivals is Arrivals.TENANTS:
         arrivals = TENANT_SEEDS
-        long_enough = int(TENANTS_S * rate_per_s)
-        bounds = replace(bounds, first=max(bounds.first // len(arrivals), long_enough))
+        whole = min(TENANTS_S * row.rate_per_s, TENANT_REQUESTS, bounds.most)
+        first = max(bounds.first // len(arrivals), int(whole * part.share))
+        bounds = replace(bounds, first=first)
 
     def draw(count: int, seed: int) -> RequestStream:
         if row.arrivals is Arrivals.TENANTS:
