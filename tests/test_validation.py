@@ -7,21 +7,22 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from benchmarks import paper_table
 from benchmarks.paper_model import paper_fleets
-from validation import cache, cheapest
+from validation import cache, cheapest, traffic
 from validation.__main__ import PAGE, main
 from validation.failures import Case, causes
 from validation.measure import PoolResult, Predicted, RowResult, Verdict, measure
 from validation.rows import PAPER, QWEN, RATES_PER_S, SILICON, Arrivals, Row, design
-from validation.simulated import Limits, Simulated, SimulatedSlots
+from validation.simulated import Limits, Simulated, SimulatedSlots, half_done, settling_s
 from validation.summary import fleets_summary, summary
 from validation.tables import fleet_table, row_tables
 from validation.text import lines
 
-TINY = Limits(first=2_000, most=40_000, most_for_p99=4_000)
+TINY = Limits(first=2_000, most=40_000, most_for_p99=4_000, most_slots=100_000)
 ROW = Row(QWEN, "short_chat", Arrivals.POISSON, 200.0, "500ms")
 POOL = PoolResult(
     name="one",
@@ -235,3 +236,20 @@ def test_a_pattern_without_rows_and_an_unknown_part_are_usage_errors(
             main(asked)
         assert ended.value.code == 2
         assert told in capsys.readouterr().err
+
+
+def test_pools_fill_as_slowly_as_their_longest_requests_go() -> None:
+    assert settling_s(np.full(1_000, 2.0)) == pytest.approx(2.0)
+    few_are_long = np.concatenate((np.full(990, 1.0), np.full(10, 100.0)))
+    assert settling_s(few_are_long) > 90.0
+
+
+def test_runs_begin_with_requests_half_done() -> None:
+    stream = traffic.requests("short_chat").take(np.arange(1_000))
+    begun = half_done(stream, 50, seed=1)
+    assert len(begun) == 1_050
+    first = begun.take(np.arange(50))
+    assert (first.arrival_s == stream.arrival_s[0]).all()
+    assert (first.cached_tokens == first.prompt_tokens).all()
+    assert set(first.total_tokens.tolist()) <= set(stream.total_tokens.tolist())
+    assert half_done(stream, 0, seed=1) is stream

@@ -42,7 +42,7 @@ examples:
 """
 PAGE: Final = ROOT / "docs" / "validation.md"
 PARTS: Final = ("rows", "fleets", "paper")
-QUICK: Final = Limits(first=20_000, most=60_000, most_for_p99=40_000)
+QUICK: Final = Limits(first=20_000, most=100_000, most_for_p99=40_000, most_slots=400_000)
 QUICK_FLEETS: Final = 2
 PAPER_REQUESTS: Final = {True: 60_000, False: paper_table.REQUESTS}
 PACKAGES: Final = ("numpy", "scipy", "numba")

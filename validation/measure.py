@@ -7,19 +7,30 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fleetopt.planner.bins import BINS_PER_OCTAVE
 from fleetopt.planner.figures import fleet_plan
 from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.outcome import Infeasible, Plan, PoolPlan
 from fleetopt.planner.plan import plan
 from fleetopt.planner.request import PlanRequest
-from fleetopt.planner.simulate.fleet import SimulatedFleet
+from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool
+from fleetopt.planner.simulate.simulation import slot_service_s
 from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
 from fleetopt.planner.workload import Workload
 from validation import streams, traffic
 from validation.rows import Arrivals, Row
-from validation.simulated import Limits, Simulated, SimulatedSlots, simulated, simulated_slots
+from validation.simulated import (
+    Limits,
+    Simulated,
+    SimulatedSlots,
+    settling_s,
+    simulated,
+    simulated_slots,
+)
 
 FEWEST_REPLICAS: Final = 5
 """Smaller pools are shown but not counted."""
@@ -199,25 +210,27 @@ def _pool(
             )
         return streams.poisson(part, row.rate_per_s, count, seed)
 
-    held = planned.slot_occupancy * planned.max_num_seqs * planned.replicas
+    iterations = _iterations(fleet.pools[at], part.routed)
+    slowdown = planned.mean_iteration_s / fleet.pools[at].profile.base_iteration_s
     seen = simulated(
         fleet.pools[at],
         fleet.target,
         draw,
         question,
         rate_per_s=rate_per_s,
-        residence_s=held / max(planned.arrival_rate_per_s, 1e-12),
+        # Iterations get longer as a pool fills, and so it fills more slowly than requests go.
+        settling_s=slowdown * settling_s(planned.mean_iteration_s * iterations),
+        running=planned.slot_occupancy * planned.max_num_seqs * planned.replicas,
         seeds=arrivals,
         limits=bounds,
     )
-    rate = max(planned.arrival_rate_per_s, 1e-12)
     slots = simulated_slots(
         fleet.pools[at],
         fleet.target,
         draw,
         question,
         rate_per_s=rate_per_s,
-        residence_s=planned.utilization * planned.max_num_seqs * planned.replicas / rate,
+        settling_s=settling_s(slot_service_s(fleet.pools[at], part.routed)),
         limits=bounds,
     )
     return PoolResult(
@@ -236,6 +249,11 @@ def _pool(
         simulated=seen,
         slot_level=slots,
     )
+
+
+def _iterations(pool: SimulatedPool, requests: RequestStream) -> NDArray[np.float64]:
+    chunks = requests.prompt_tokens / pool.profile.prefill_chunk_tokens
+    return np.asarray(np.ceil(chunks) + requests.completion_tokens, dtype=np.float64)
 
 
 def _verdict(error: float, low: float, high: float) -> Verdict:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool
@@ -19,10 +20,11 @@ from validation.cache import kept
 FIRST_REQUESTS: Final = 200_000
 MOST_REQUESTS: Final = 6_000_000
 MOST_FOR_P99: Final = 2_000_000
-RESIDENCES: Final = 8.0
-"""The run is at least this many times as long as a request is in its pool, if requests allow it."""
+MOST_SLOT_REQUESTS: Final = 10_000_000
+UNSETTLED: Final = 0.003
+"""Warm-up lasts until an empty pool would lack no more than this share of its usual work."""
 
-WARM_UP_RESIDENCES: Final = 5.0
+MEASURED_PER_WARM_UP: Final = 0.6
 MOST_WARM_UP: Final = 0.625
 P99_WITHIN: Final = 0.05
 """Half the interval of P99 over P99, at which no more requests are needed."""
@@ -40,6 +42,7 @@ class Limits:
     first: int = FIRST_REQUESTS
     most: int = MOST_REQUESTS
     most_for_p99: int = MOST_FOR_P99
+    most_slots: int = MOST_SLOT_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ def simulated(
     question: Any,
     *,
     rate_per_s: float,
-    residence_s: float,
+    settling_s: float,
+    running: float,
     seeds: tuple[int, ...] = (1,),
     limits: Limits | None = None,
 ) -> Simulated:
@@ -101,23 +105,30 @@ def simulated(
         Says what `draw` draws.
     rate_per_s : float
         Requests that reach the pool.
-    residence_s : float
-        About how long a request is in it.
+    settling_s : float
+        How long it takes to fill, as of `settling_s`.
+    running : float
+        About how many requests are in it; so many are half done when a run begins.
     seeds : tuple of int
         One run each.
     limits : Limits, optional
         How many requests each run may take.
     """
     bounds = limits or Limits()
-    residence_s = _rounded_up(residence_s)
-    asked = [asdict(pool), asdict(target), question, rate_per_s, seeds, asdict(bounds), residence_s]
+    settling_s = _rounded_up(settling_s)
+    begun = int(float(f"{running:.1e}"))  # two digits, so that little changes make no new run
+    asked = [asdict(pool), asdict(target), question, rate_per_s, seeds, asdict(bounds), settling_s]
+    asked.append(begun)
 
     def answer() -> Simulated:
-        count = _length(rate_per_s, residence_s, bounds)
+        count = _length(rate_per_s, settling_s, bounds.first, bounds.most)
         while True:
-            warm_up = _warm_up(count, rate_per_s, residence_s)
+            warm_up = _warm_up(count, rate_per_s, settling_s)
             found = _combined(
-                [_run(pool, target, draw(count, seed), warm_up, seed) for seed in seeds]
+                [
+                    _run(pool, target, half_done(draw(count, seed), begun, seed), warm_up, seed)
+                    for seed in seeds
+                ]
             )
             if found.is_diverging or found.p99_error <= P99_WITHIN:
                 return found
@@ -135,7 +146,7 @@ def simulated_slots(
     question: Any,
     *,
     rate_per_s: float,
-    residence_s: float,
+    settling_s: float,
     seed: int = 1,
     limits: Limits | None = None,
 ) -> SimulatedSlots:
@@ -144,12 +155,12 @@ def simulated_slots(
     That is longer than in the iterations of a replica with free slots, and so is the run.
     """
     bounds = limits or Limits()
-    residence_s = _rounded_up(residence_s)
-    asked = [asdict(pool), question, rate_per_s, seed, asdict(bounds), residence_s]
+    settling_s = _rounded_up(settling_s)
+    asked = [asdict(pool), question, rate_per_s, seed, asdict(bounds), settling_s]
 
     def answer() -> SimulatedSlots:
-        count = _length(rate_per_s, residence_s, bounds)
-        warm_up = _warm_up(count, rate_per_s, residence_s)
+        count = _length(rate_per_s, settling_s, bounds.first, bounds.most_slots)
+        warm_up = _warm_up(count, rate_per_s, settling_s)
         return _run_slots(pool, target, draw(count, seed), warm_up, seed)
 
     return kept(asked, SimulatedSlots, answer)
@@ -201,13 +212,49 @@ def _alone(pool: SimulatedPool, target: TtftTarget) -> SimulatedFleet:
     return SimulatedFleet(pool, None, context, context, 0.0, target)
 
 
-def _length(rate_per_s: float, residence_s: float, limits: Limits) -> int:
-    wanted = int(RESIDENCES * residence_s * rate_per_s)
-    return min(max(limits.first, wanted), limits.most)
+def settling_s(service_s: NDArray[np.float64]) -> float:
+    """How long an empty pool takes until it holds all but a small share of its usual work.
+
+    What is missing after t, of requests that stay for S, is E[max(S − t, 0)] / E[S]. A few that
+    stay for long can hold much of the work, so this may be many times their mean.
+    """
+    stay_s = np.sort(service_s)
+    beyond_s = np.concatenate((np.cumsum(stay_s[::-1])[::-1][1:], [0.0]))
+    longer = np.arange(stay_s.size - 1, -1, -1)
+    missing_s = beyond_s - longer * stay_s
+    return float(stay_s[np.argmax(missing_s <= UNSETTLED * stay_s.sum())])
 
 
-def _warm_up(count: int, rate_per_s: float, residence_s: float) -> float:
-    return min(max(WARM_UP_RESIDENCES * residence_s * rate_per_s / count, 0.2), MOST_WARM_UP)
+def half_done(stream: RequestStream, count: int, seed: int) -> RequestStream:
+    """The stream, with so many requests at its beginning that have come part of their way.
+
+    They are drawn as a look at a busy pool would find them, in proportion to their tokens; what
+    they have generated belongs to their prompts, all of which is cached.
+    """
+    if not count or not len(stream):
+        return stream
+    rng = np.random.default_rng(seed)
+    o = stream.completion_tokens
+    found = np.searchsorted(np.cumsum(o), rng.uniform(0.0, float(o.sum()), count))
+    generated = np.floor(rng.random(count) * o[found]).astype(np.int64)
+    prompt = stream.prompt_tokens[found] + generated
+    begun = (prompt, o[found] - generated, prompt, stream.compressibility[found])
+    names = ("prompt_tokens", "completion_tokens", "cached_tokens", "compressibility")
+    joined = [
+        np.concatenate((first, getattr(stream, name)))
+        for name, first in zip(names, begun, strict=True)
+    ]
+    arrival_s = np.concatenate((np.full(count, stream.arrival_s[0]), stream.arrival_s))
+    return RequestStream(arrival_s, *joined)
+
+
+def _length(rate_per_s: float, settling_s: float, fewest: int, most: int) -> int:
+    wanted = int((1.0 + MEASURED_PER_WARM_UP) * settling_s * rate_per_s)
+    return min(max(fewest, wanted), most)
+
+
+def _warm_up(count: int, rate_per_s: float, settling_s: float) -> float:
+    return min(max(settling_s * rate_per_s / count, 0.2), MOST_WARM_UP)
 
 
 def _rounded_up(seconds: float) -> float:
