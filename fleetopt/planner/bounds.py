@@ -15,11 +15,18 @@ from numpy.typing import NDArray
 from fleetopt.planner.band import compressed
 from fleetopt.planner.cost import SECONDS_PER_HOUR
 from fleetopt.planner.engine import EngineProfile
-from fleetopt.planner.grid import ONE_POOL, Grid, boundaries_of
+from fleetopt.planner.grid import ONE_POOL, ROUNDING, Grid, boundaries_of
 from fleetopt.planner.moments import MOMENTS
 from fleetopt.planner.pool import least_replicas
 from fleetopt.planner.request import Admission, PlanRequest
-from fleetopt.planner.service import CONTEXT, ITERATIONS, moment_rows, running_seconds, work
+from fleetopt.planner.service import (
+    CONTEXT,
+    ITERATIONS,
+    REQUESTS,
+    moment_rows,
+    running_seconds,
+    work,
+)
 
 Array = NDArray[np.float64]
 
@@ -84,6 +91,8 @@ def _long_load(grid: Grid) -> Array:
     total = (seconds @ grid.above) - (per_moment @ grid.moved[:MOMENTS]).reshape(
         grid.steps, grid.rows
     )
+    left = grid.above[REQUESTS] - grid.moved[0].reshape(total.shape)
+    total[left < ROUNDING * grid.above[REQUESTS, 0]] = 0.0
     return np.maximum(total, 0.0).ravel()
 
 

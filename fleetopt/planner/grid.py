@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed, fitting_share
+from fleetopt.planner.band import compressed, room_tokens, stay_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.moments import MOMENTS, Compressibility
@@ -31,11 +31,11 @@ Index = NDArray[np.intp]
 ONE_POOL: Final = 0
 """The cell (0, 0)."""
 
-PREFILL_SCALE_S: Final = 1.0
+PREFILL_SCALE_S: Final = 10.0
 """About the time that a backlog of prefill lasts."""
 
 _NO_LENGTH: Final = np.zeros(1)
-_ROUNDING: Final = 1e-12
+ROUNDING: Final = 1e-12
 """A smaller share of the requests than this is what is left of none after subtraction."""
 
 
@@ -119,7 +119,7 @@ class Grid:
     def _nothing_negative(self, difference: Array) -> Array:
         """Work that is left after subtraction; none where only rounding is."""
         per_s = np.maximum(difference, 0.0)
-        none = per_s[REQUESTS] < _ROUNDING * self.above[REQUESTS, 0]
+        none = per_s[REQUESTS] < ROUNDING * self.above[REQUESTS, 0]
         if none.any():
             per_s[:, none] = 0.0
         return per_s
@@ -278,26 +278,48 @@ def _movable(
     """What each step of γ adds to the compressed, shape (9, steps − 1, rows).
 
     Eight moments before compression and the squared context on the long engine. Step s of row r
-    adds the requests of bin r + s that may and can be compressed. Which of these can is told by
-    their own outputs: with those of all requests of the bin, some would arrive with no prompt.
+    adds the requests of bin r + s that may and can be compressed. Those that can't are the ones
+    with the longest outputs, so they take more than their share of the output with them.
     """
     rows = boundaries.size
     count = np.maximum(compressible[0], 1e-300)
     mean = compressible[2] / count
-    padded = np.zeros((MOMENTS + 3, rows + steps))
+    padded = np.zeros((MOMENTS + 4, rows + steps))
     padded[:MOMENTS, :rows] = compressible
     padded[MOMENTS, :rows] = compressible_context_sq
     padded[MOMENTS + 1, :rows] = mean
-    padded[MOMENTS + 2, :rows] = np.maximum(compressible[5] / count - mean * mean, 0.0)
+    padded[MOMENTS + 2, :rows] = np.sqrt(np.maximum(compressible[5] / count - mean * mean, 0.0))
+    padded[MOMENTS + 3, :rows] = mean + compressible[1] / count
     group, one = padded.strides
     shape = (padded.shape[0], steps - 1, rows)  # band[:, s, r] is padded[:, r + s]
     band = np.lib.stride_tricks.as_strided(padded, shape, (group, one, one), writeable=False)
-    share = fitting_share(band[MOMENTS + 1], band[MOMENTS + 2], boundaries)
-    share[:, 0] = 0.0
-    moved = np.asarray(band[: MOMENTS + 1] * share)
-    # Whoever fits has o ≤ what leaves room, so that Σo² ≤ that · Σo, whatever the others had.
-    np.minimum(moved[5], moved[2] * (boundaries * (1.0 - KEPT_PROMPT_SHARE)), out=moved[5])
-    return moved
+    deviation, length = band[MOMENTS + 2], band[MOMENTS + 3]
+    staying = stay_share(band[MOMENTS + 1], deviation, boundaries)
+    staying[:, 0] = 1.0
+    moved = band[: MOMENTS + 1] * (1.0 - staying)
+    # Of an exponential tail, those beyond the room are one deviation beyond it on average.
+    room = room_tokens(boundaries)
+    output = np.minimum(room + deviation, length)
+    _take_longest_outputs(moved, band[: MOMENTS + 1], staying, output, length)
+    np.minimum(moved[5], moved[2] * room, out=moved[5])  # whoever moves has o ≤ room
+    return np.asarray(moved)
+
+
+def _take_longest_outputs(
+    moved: Array, all_: Array, staying: Array, output: Array, length: Array
+) -> None:
+    """Moments of those that move, if those that stay have outputs of about `output` tokens."""
+    stay = staying * all_[0]
+    shorter = np.maximum(all_[2] - stay * output, 0.0)
+    output = np.where(stay > 0.0, (all_[2] - shorter) / np.maximum(stay, 1e-300), 0.0)
+    prompt = length - output
+    moves = staying < 1.0
+    share = shorter / np.maximum(all_[2], 1e-300)
+    for row, of_one in ((1, prompt), (3, prompt * prompt), (4, prompt * output)):
+        moved[row] = np.maximum(all_[row] - stay * of_one, 0.0) * moves
+    moved[2] = shorter * moves
+    moved[5] = all_[5] * share * moves
+    moved[MOMENTS] = all_[MOMENTS] * share * moves
 
 
 def _sums(per_s: Array, context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Sums:

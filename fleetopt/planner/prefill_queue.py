@@ -29,7 +29,7 @@ _COMMON_BACKLOG: Final = 1.03
 _DELAYED: Final = 1.45
 _SEEN: Final = 1.2
 _ITERATION: Final = 1.06
-_SHIFT: Final = 0.72
+_SHIFT: Final = 0.8
 _FLOOR: Final = 1.05
 """Calibrated on 480 simulated pools; see docs/planner.md, "Latency"."""
 

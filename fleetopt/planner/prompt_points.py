@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 _NARROW: Final = 0.15
 """Up to this coefficient of variation two points, mean ∓ deviation, stand for a bin's prompts."""
 
-_WEIGHTS: Final = np.array([0.6, 0.3, 0.085, 0.015])
+_WEIGHTS: Final = np.array([0.6, 0.28, 0.1, 0.013, 0.007])
 _CUTS: Final = ndtri(np.cumsum(_WEIGHTS)[:-1])[:, None]
 
 
@@ -46,7 +46,7 @@ def prompt_points(moments: Array) -> PromptPoints:
 
     Notes
     -----
-    A wide bin's prompts are taken to be lognormal, cut into four parts of which each is its mean,
+    A wide bin's prompts are taken to be lognormal, cut into five parts of which each is its mean,
     and none is longer than the bin's upper edge. Where prompts are cached, each point is two:
     those with one and the same part cached, and those with nothing (`cached_parts`).
     """
@@ -100,7 +100,7 @@ def _within_bin(points: Array, weights: Array, bins: NDArray[np.intp]) -> Array:
 
 
 def _lognormal_parts(mean: Array, deviation: Array) -> Array:
-    """Means of the four parts of lognormal distributions, shape (4, …)."""
+    """Means of the five parts of lognormal distributions, shape (5, …)."""
     if not mean.size:
         return np.zeros((_WEIGHTS.size, 0))
     sigma = np.sqrt(np.log1p(np.square(deviation / mean)))

@@ -33,7 +33,7 @@ MOST = 0.01
 # make the cost a saw of B, and the edge next to a tooth's foot misses it.
 MOST_BY_EDGES = {"agent-heavy cdf": 0.02}
 # How many requests leave room under B is estimated from two moments of their outputs.
-MOST_MISPRICED = 0.006
+MOST_MISPRICED = 0.01
 
 
 @cache

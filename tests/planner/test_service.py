@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed, fitting_share
+from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed, room_tokens, stay_share
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.request import Admission
@@ -167,23 +167,23 @@ def test_compressed_requests_arrive_with_what_is_left_of_b(outputs: list[int], b
     assert compressed(before, np.asarray(float(b))) == pytest.approx(after)
 
 
-def test_the_fitting_share_is_exact_for_outputs_with_an_exponential_tail() -> None:
-    mean, boundary = 120.0, 1_024.0
-    share = float(fitting_share(np.asarray(mean), np.asarray(mean**2), np.asarray(boundary)))
-    assert share == pytest.approx(1.0 - np.exp(-boundary * (1 - KEPT_PROMPT_SHARE) / mean))
+def test_those_that_stay_are_a_quarter_more_than_with_an_exponential_tail() -> None:
+    mean, boundary = np.asarray(120.0), np.asarray(512.0)
+    exact = np.exp(-float(room_tokens(boundary)) / 120.0)
+    assert float(stay_share(mean, mean, boundary)) == pytest.approx(1.25 * exact)
 
 
-@given(st.floats(0.0, 5_000.0), st.floats(0.0, 1e8), st.integers(64, 65_536))
-def test_the_fitting_share_is_a_share_and_grows_with_the_room(
-    mean: float, variance: float, boundary: int
+@given(st.floats(0.0, 5_000.0), st.floats(0.0, 1e4), st.integers(64, 65_536))
+def test_the_share_that_stays_is_a_share_and_falls_with_the_room(
+    mean: float, deviation: float, boundary: int
 ) -> None:
-    of_output = np.asarray(mean), np.asarray(variance)
-    share = float(fitting_share(*of_output, np.asarray(float(boundary))))
-    more = float(fitting_share(*of_output, np.asarray(2.0 * boundary)))
-    assert 0.0 <= share <= more <= 1.0
-    assert share == 0.0 or mean < boundary * (1 - KEPT_PROMPT_SHARE)
+    of_output = np.asarray(mean), np.asarray(deviation)
+    share = float(stay_share(*of_output, np.asarray(float(boundary))))
+    less = float(stay_share(*of_output, np.asarray(2.0 * boundary)))
+    assert 0.0 <= less <= share <= 1.0
+    assert share == 1.0 or mean < boundary * (1 - KEPT_PROMPT_SHARE)
 
 
-def test_all_fit_where_outputs_are_short_and_alike() -> None:
-    share = fitting_share(np.asarray(100.0), np.asarray(0.0), np.asarray(4_096.0))
-    assert float(share) == 1.0
+def test_nobody_stays_where_outputs_are_short_and_alike() -> None:
+    share = stay_share(np.asarray(100.0), np.asarray(0.0), np.asarray(4_096.0))
+    assert float(share) == pytest.approx(0.0, abs=1e-12)
