@@ -121,6 +121,11 @@ class Answer:
         return self.planned.cost_usd_per_h / self.best.cost_usd_per_h - 1.0
 
     @property
+    def more_replicas(self) -> int:
+        """Replicas that the planner's choice has more than the cheapest fleet."""
+        return sum(self.planned.replicas) - sum(self.best.replicas)
+
+    @property
     def is_accepted(self) -> bool:
         """Whether the simulation accepts the planner's choice."""
         return bool(self.planned_trials) and all(one.is_accepted for one in self.planned_trials)

@@ -101,22 +101,27 @@ def fleets_summary(answers: Sequence[Answer]) -> str:
         two = [saves(one, Kind.TWO_POOLS.value, (one_pool,)) for one in chosen]
         more = [saves(one, compressed, (one_pool, Kind.TWO_POOLS.value)) for one in chosen]
         lines.append(
-            f"- Under {word} targets two pools save {min(two):.0%} to {max(two):.0%} of one pool's "
-            f"cost, and compression {min(more):.0%} to {max(more):.0%} of what is cheaper of both."
+            f"- Under {word} targets two pools save {_span(two)} of one pool's cost, and "
+            f"compression {_span(more)} of what is cheaper of both."
         )
     lines.append(
         f"- The planner's choice is accepted and within {WITHIN:.0%} of the cheapest fleet found "
-        f"in {len(met)} of {len(answers)} cases."
+        f"in {len(met)} of {len(answers)} cases, and accepted and within one replica in "
+        f"{sum(one in met or (one.is_accepted and one.more_replicas <= 1) for one in answers)}."
     )
     for one in answers:
         if one not in met:
             name = f"{one.row.traffic} {one.row.rate_per_s:g}/s, {one.row.target}"
             verdict = "accepted" if one.is_accepted else "not accepted"
-            extra = sum(one.planned.replicas) - sum(one.best.replicas)
             lines.append(
-                f"  - {name}: {verdict}, {one.planned_over_best:+.1%} ({extra:+d} replicas)."
+                f"  - {name}: {verdict}, {one.planned_over_best:+.1%} ({one.more_replicas:+d} replicas)."
             )
     return "\n".join(lines)
+
+
+def _span(shares: Sequence[float]) -> str:
+    low, high = (round(share, 2) + 0.0 for share in (min(shares), max(shares)))
+    return f"{low:.0%} to {high:.0%}"
 
 
 def _goals(pairs: Sequence[Pair]) -> Table:
@@ -193,8 +198,8 @@ def _facts(results: Sequence[RowResult], pairs: Sequence[Pair]) -> Iterable[str]
     )
     wide = sum(pool.simulated.p99_error > P99_WITHIN for _, pool in pairs)
     yield (
-        f"P99 known to less than ± {P99_WITHIN:.0%}: {wide} pools. Their wider intervals count in "
-        "the model's favour."
+        f"Simulated P99s with an interval wider than ± {P99_WITHIN:.0%}: {wide} pools. There the "
+        "model has the benefit of the doubt."
     )
     none = [one for one in results if one.infeasible]
     if none:
