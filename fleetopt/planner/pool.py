@@ -16,6 +16,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _ROUNDING: Final = 1e-9
+_NO_SHARE: Final = 1e-9
+_FIRST_STEP: Final = 0.03
+_STEP_GROWTH: Final = 2.5
+_NEAR: Final = 1.3
 MOST_PER_LOAD: Final = 64.0
 """More than this many times the replicas that the load asks for is no plan but a sign that the
 target can't be met: nothing waits any more, and what is left is the requests' own time."""
@@ -110,7 +114,7 @@ def size(pools: Pools, request: PlanRequest, bursts: Bursts, at_most: Array | No
 
     Notes
     -----
-    More replicas never raise the violation share, so the count is bisected.
+    More replicas never raise the violation share, so the count is searched between two ends.
     """
     limit = np.inf if request.max_replicas is None else float(request.max_replicas)
     ceiling = np.full(pools.load.shape, limit) if at_most is None else np.minimum(at_most, limit)
@@ -123,36 +127,52 @@ def size(pools: Pools, request: PlanRequest, bursts: Bursts, at_most: Array | No
     elif short.size:
         short = short[~_meets(pools.take(short), floor[short], request, bursts)]
     if short.size:
-        answer[short] = np.inf
-        highest = np.minimum(floor * MOST_PER_LOAD, ceiling)
-        short = short[_meets(pools.take(short), highest[short], request, bursts)]
-        most = highest[short]
-        answer[short] = _bisect(pools.take(short), floor[short], most, request, bursts)
+        most = np.minimum(floor * MOST_PER_LOAD, ceiling)[short]
+        answer[short] = _fewest(pools.take(short), floor[short], most, request, bursts)
     return answer
 
 
 def _meets(
     pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts
 ) -> NDArray[np.bool_]:
+    return np.asarray(_excess(pools, replicas, request, bursts) <= 0.0)
+
+
+def _excess(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Array:
+    """By how much too many requests exceed the target, as a logarithm; at most 0 where it's met."""
     share = violation_share(pools, replicas, request, bursts, request.slo_ttft_p99)
-    return np.asarray(share <= TTFT_VIOLATIONS_MAX)
+    return np.asarray(np.log(np.maximum(share, _NO_SHARE) * (1.0 / TTFT_VIOLATIONS_MAX)))
 
 
-def _bisect(
-    pools: Pools, too_few: Array, enough: Array, request: PlanRequest, bursts: Bursts
+def _fewest(
+    pools: Pools, too_few: Array, most: Array, request: PlanRequest, bursts: Bursts
 ) -> Array:
-    """Fewest replicas that meet the target; steps double first, since few more mostly do."""
-    low, high = too_few.copy(), enough.copy()
-    step, galloping = 1.0, np.ones(low.size, dtype=np.bool_)
+    """Fewest replicas that meet the target, more than a number that doesn't; infinite above `most`.
+
+    The most there may be is tried first where that is not far, and else ever larger steps, since
+    few more mostly do. Once both ends are known, the logarithm of the share is nearly straight
+    between them: probes are where a line through both ends crosses the allowed share, and every
+    third halves what is left.
+    """
+    low, high = too_few.copy(), np.floor(most) + 1.0  # the upper end is not known to be enough
+    over, under = np.full(low.size, np.nan), np.full(low.size, np.nan)
     open_ = np.flatnonzero(high - low > 1.0)
+    step, round_ = _FIRST_STEP, 0
     while open_.size:
-        middle = np.floor((low[open_] + high[open_]) / 2.0)
-        ahead = np.minimum(low[open_] + step, middle)
-        probe = np.where(galloping[open_], ahead, middle)
-        met = _meets(pools.take(open_), probe, request, bursts)
-        high[open_[met]] = probe[met]
-        low[open_[~met]] = probe[~met]
-        galloping[open_[met]] = False
-        step *= 2.0
+        bottom, top = low[open_], high[open_]
+        with np.errstate(invalid="ignore"):
+            crossing = bottom + (top - bottom) * over[open_] / (over[open_] - under[open_])
+        middle = 0.5 * (bottom + top)
+        straight = np.isfinite(crossing) & (round_ % 3 != 2)
+        inside = np.ceil(np.where(straight, crossing, middle))
+        near = top <= _NEAR * bottom
+        ahead = np.where(near, top - 1.0, np.floor(bottom * (1.0 + step) + 1.0))
+        probe = np.where(np.isfinite(under[open_]), inside, ahead)
+        probe = np.clip(probe, bottom + 1.0, top - 1.0)
+        excess = _excess(pools.take(open_), probe, request, bursts)
+        met = excess <= 0.0
+        high[open_[met]], under[open_[met]] = probe[met], excess[met]
+        low[open_[~met]], over[open_[~met]] = probe[~met], excess[~met]
+        step, round_ = step * _STEP_GROWTH, round_ + 1
         open_ = open_[high[open_] - low[open_] > 1.0]
-    return high
+    return np.where(np.isfinite(under), high, np.inf)

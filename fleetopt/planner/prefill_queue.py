@@ -96,9 +96,7 @@ def prefill_queue(
     to all N replicas together is a backlog of one server with the load ρ, shared by N.
     """
     if engine.prefill_is_free:
-        nothing = np.zeros_like(servers)
-        running = field.iteration_s + _NORMAL_QUANTILE * field.deviation_s
-        return PrefillQueue(running, running, nothing, nothing)
+        return running_iteration(field)
     chunk, c = engine.prefill_chunk_tokens, engine.prefill_token_context_s
     a, b = field.decode_s / chunk + engine.prefill_token_s, 0.5 * c
     u, q, uu, uq, qq, uuu, uuq, uqq, qqq = products
@@ -107,12 +105,32 @@ def prefill_queue(
     mean_cube = a * (a * (a * uuu + 3.0 * b * uuq) + 3.0 * b * b * uqq) + b**3 * qqq
     full = field.decode_s + chunk * (engine.prefill_token_s + b * q / np.maximum(u, 1e-300))
     busy = per_s[REQUESTS] / servers * mean
-    free = np.maximum(1.0 - busy, 1e-9)
-    own = busy * field.decode_s / np.maximum(free * full, 1e-300)  # ρ'/(1 − ρ')
-    common = burstiness * busy / (servers * free)
     residual, tail = 0.5 * mean_sq / mean, mean_cube / (3.0 * mean_sq)
-    scale = (_SERVICE + _OWN_BACKLOG * own) * tail + _BATCH * busy * full
-    scale += _COMMON_BACKLOG * common * residual
+    return shared_budget(busy, full, residual, tail, servers, field, burstiness)
+
+
+def running_iteration(field: MeanField) -> PrefillQueue:
+    """What there is to wait for where prefill is free: the iteration that is running."""
+    nothing = np.zeros_like(field.iteration_s)
+    running = field.iteration_s + _NORMAL_QUANTILE * field.deviation_s
+    return PrefillQueue(running, running, nothing, nothing)
+
+
+def shared_budget(
+    busy: Array,
+    full_s: Array,
+    residual_s: Array,
+    tail_s: Array,
+    servers: Array,
+    field: MeanField,
+    burstiness: float,
+) -> PrefillQueue:
+    """The queue, from ρ, a full iteration, E[s²]/2E[s] and E[s³]/3E[s²]; rises with each."""
+    free = np.maximum(1.0 - busy, 1e-9)
+    own = busy * field.decode_s / np.maximum(free * full_s, 1e-300)  # ρ'/(1 − ρ')
+    common = burstiness * busy / (servers * free)
+    scale = (_SERVICE + _OWN_BACKLOG * own) * tail_s + _BATCH * busy * full_s
+    scale += _COMMON_BACKLOG * common * residual_s
     seen = _seen_share(field.sequences, burstiness / servers)
     delay = (busy * (seen + (1.0 - seen) / np.maximum(servers, 1.0)) ** _SEEN) ** _DELAYED
     offset = _ITERATION * field.iteration_s + _SHIFT * scale

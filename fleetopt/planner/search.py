@@ -1,5 +1,6 @@
 """The cheapest fleet: lower bounds on every cell in closed form, then exact checks best-first."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.grid import ONE_POOL, Grid
+from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.pool import Sums, least_replicas, size
 
 Array = NDArray[np.float64]
@@ -15,8 +17,12 @@ Index = NDArray[np.intp]
 
 _FIRST_LOOK: Final = 32
 _LARGEST_LOOK: Final = 512
+_FIRST_BATCH: Final = 1
 _GROWTH: Final = 8
 _ROUNDING: Final = 1e-9
+_POINT_OVER_LONGEST: Final = (1.0 + math.sqrt(2.0)) / 2.0
+"""Mean + deviation of any set of prompts is at most so many times the longest of them."""
+
 _TIE_BREAK: Final = 1e-6
 """Among cells whose whole replicas cost the same, one pool goes first, then the smallest load."""
 
@@ -105,7 +111,10 @@ def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet 
     total = found.short_cost + found.long_cost + found.fixed_cost
     order = np.argsort(total + _TIE_BREAK * found.load_cost, kind="stable")
     total = total[order]
-    done, batch = 0, 1
+    done, batch = 0, _FIRST_BATCH
+    if best is None and order.size and np.isfinite(total[0]):
+        best = _loosely(grid, found.take(order[:1]))
+        done = 1 if best else 0
     while done < order.size:
         limit = best.cost_per_h if best else np.inf
         stop = min(done + batch, int(np.searchsorted(total, limit)))
@@ -114,6 +123,26 @@ def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet 
         best = _exact(grid, found.take(order[done:stop]), best)
         done, batch = stop, batch * _GROWTH
     return best
+
+
+def _loosely(grid: Grid, found: _Candidates) -> Fleet | None:
+    """The fleet that load and minimum ask for in one cell, if that surely meets the target."""
+    request, cell = grid.request, int(found.cells[0])
+    sums, rows = found.long, [-1]
+    if cell != ONE_POOL:
+        if request.short_profile is not request.long_profile:
+            return None
+        sums, rows = found.short.with_(found.long), [cell % grid.rows, -1]
+    replicas = least_replicas(sums.load, request)
+    if request.max_replicas is not None and replicas.max() > request.max_replicas:
+        return None
+    longest = _POINT_OVER_LONGEST * grid.boundaries[rows]
+    engine = request.long_profile
+    if not surely_meets(sums, longest, replicas, engine, request, grid.bursts):
+        return None
+    cost = float(found.short_cost[0] + found.long_cost[0] + found.fixed_cost[0])
+    short = 0 if cell == ONE_POOL else int(replicas[0])
+    return Fleet(cell, short, int(replicas[-1]), cost)
 
 
 def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
@@ -161,10 +190,10 @@ def _sizes(
     """Fewest replicas of both pools of each cell, infinite above what is affordable."""
     request, bursts, cells = grid.request, grid.bursts, found.cells
     two = cells != ONE_POOL
-    if request.short_profile is request.long_profile and two.all():
+    if request.short_profile is request.long_profile:
         both = grid.both_pools(cells, found.short, found.long)
         counts = size(both, request, bursts, np.concatenate([short_most, long_most]))
-        return counts[: cells.size], counts[cells.size :]
+        return np.where(two, counts[: cells.size], 0.0), counts[cells.size :]
     long = size(grid.long_pools(cells, found.long), request, bursts, long_most)
     short = np.zeros(cells.size)
     needed = np.flatnonzero(two & np.isfinite(long))

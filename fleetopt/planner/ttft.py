@@ -112,6 +112,15 @@ def own_time_s(mix: PromptMix, field: MeanField, engine: EngineProfile) -> Array
     return np.asarray(chunks * field.decode_s[:, None] + compute)
 
 
+def longest_own_time_s(tokens: Array, field: MeanField, engine: EngineProfile) -> Array:
+    """At least the own time of prompts with nothing cached, and convex in the tokens."""
+    chunks = tokens / engine.prefill_chunk_tokens + 1.0
+    if engine.prefill_is_free:
+        read = engine.per_context_token_s * tokens
+        return np.asarray(chunks * ((field.iteration_s + field.deviation_s)[:, None] + read))
+    return np.asarray(chunks * field.decode_s[:, None] + compute_s(tokens, tokens, engine))
+
+
 def compute_s(tokens: Array, computed_tokens: Array, engine: EngineProfile) -> Array:
     """Seconds of prefill that a prompt adds to its iterations: p·(i − g) + (c/2)·(i² − g²)."""
     per_token, per_context = engine.prefill_token_s, engine.prefill_token_context_s

@@ -12,6 +12,7 @@ from fleetopt.planner.band import KEPT_PROMPT_SHARE, compressed
 from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.grid import ONE_POOL, Grid, build
+from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import PlanRequest
@@ -179,6 +180,33 @@ def test_widely_spread_outputs_compress_about_as_many_as_possible(boundary: int,
     _, moved, _ = compress_each(traffic, boundary, int(grid.boundaries[row + step]))
     possible = moved.sum() / moved.size * 1_000.0
     assert grid.moved[0, step * grid.rows + row] == pytest.approx(possible, rel=0.02)
+
+
+@settings(PATIENT, max_examples=150)
+@given(workloads(), requests())
+def test_what_the_shortcut_accepts_the_whole_model_accepts(
+    workload: Workload, request: PlanRequest
+) -> None:
+    grid = build(workload, request)
+    for cell in np.append(ONE_POOL, grid.cells[::29]).tolist():
+        pools = grid.long_pools(np.array([cell]))
+        count = least_replicas(pools.load, request)
+        if not np.isfinite(count[0]):
+            continue
+        longest = 1.21 * grid.boundaries[[-1]]
+        asked = (count, request.long_profile, request, grid.bursts)
+        if surely_meets(pools.sums, longest, *asked):
+            over = violation_share(pools, count, request, grid.bursts, request.slo_ttft_p99)
+            assert over <= 0.01
+
+
+def test_the_shortcut_accepts_a_minute() -> None:
+    grid = build(Workload.from_requests(*chat(2_000), 500.0), request_for(H100))
+    sums = grid.long_sums(np.array([ONE_POOL]))
+    count = least_replicas(sums.load, grid.request)
+    assert surely_meets(sums, np.array([32_768.0]), count, H100, grid.request, Bursts())
+    hasty = request_for(H100, "500ms")
+    assert not surely_meets(sums, np.array([32_768.0]), count, H100, hasty, Bursts())
 
 
 def test_sizes_are_limited_by_what_is_asked() -> None:
