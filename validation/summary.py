@@ -114,7 +114,8 @@ def fleets_summary(answers: Sequence[Answer]) -> str:
             name = f"{one.row.traffic} {one.row.rate_per_s:g}/s, {one.row.target}"
             verdict = "accepted" if one.is_accepted else "not accepted"
             lines.append(
-                f"  - {name}: {verdict}, {one.planned_over_best:+.1%} ({one.more_replicas:+d} replicas)."
+                f"  - {name}: {verdict}, {one.planned_over_best:+.1%} "
+                f"({one.more_replicas:+d} replicas)."
             )
     return "\n".join(lines)
 
