@@ -297,9 +297,9 @@ def _movable(
     staying = stay_share(band[MOMENTS + 1], deviation, boundaries)
     staying[:, 0] = 1.0
     moved = band[: MOMENTS + 1] * (1.0 - staying)
-    # Of an exponential tail, those beyond the room are one deviation beyond it on average.
     room = room_tokens(boundaries)
-    output = np.minimum(room + deviation, length)
+    # Outputs beyond the room are between it and the whole length.
+    output = room + np.minimum(deviation, np.maximum(0.5 * (length - room), 0.0))
     _take_longest_outputs(moved, band[: MOMENTS + 1], staying, output, length)
     np.minimum(moved[5], moved[2] * room, out=moved[5])  # whoever moves has o ≤ room
     return np.asarray(moved)
@@ -318,7 +318,8 @@ def _take_longest_outputs(
     for row, of_one in ((1, prompt), (3, prompt * prompt), (4, prompt * output)):
         moved[row] = np.maximum(all_[row] - stay * of_one, 0.0) * moves
     moved[2] = shorter * moves
-    moved[5] = all_[5] * share * moves
+    least = shorter * (shorter / np.where(moved[0] > 0.0, moved[0], 1.0))
+    moved[5] = np.maximum(all_[5] - stay * output * output, least) * moves
     moved[MOMENTS] = all_[MOMENTS] * share * moves
 
 
