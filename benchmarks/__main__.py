@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from benchmarks import digests, forecast, ingest, peer, planner, regret, report, tables
+from benchmarks import digests, forecast, ingest, peer, planner, pools, regret, report, tables
 from benchmarks.counted import MismatchError
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
@@ -36,6 +36,14 @@ def measure_planner(options: argparse.Namespace) -> tuple[Any, list[report.Table
     """Time the planner's search."""
     figures = planner.measure(max_time_s=0.05 if options.quick else 1.0)
     return figures, tables.planner_tables(figures)
+
+
+def measure_pools(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Find what each further pool gains."""
+    figures = pools.measure(quick=options.quick)
+    if not figures:
+        _notes.print(f"{forecast.TRACES} is not there: pools are left out")
+    return figures, tables.pools_tables(figures) if figures else []
 
 
 def measure_regret(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
@@ -84,6 +92,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
     "planner": measure_planner,
+    "pools": measure_pools,
     "forecast": measure_forecast,
     "regret": measure_regret,
     "peer": measure_peer,
@@ -127,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
             if options.output == "table":
                 for table in shown:
                     table.show(Console(width=_WIDTH))
-            if not options.quick:
+            if shown and not options.quick:
                 report.write(name, shown, machine)
     except (FleetOptError, RuntimeError, MismatchError, report.PageError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)

@@ -133,7 +133,7 @@ def _commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--", "fleetopt", "benchmarks", "pyproject.toml")
+        changed = git("status", "--porcelain", "--", *_PROGRAM)
         return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

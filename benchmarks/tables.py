@@ -13,6 +13,7 @@ from benchmarks.forecast import WAYS, TrafficFigures
 from benchmarks.ingest import Comparison, Run
 from benchmarks.peer import PACKAGE, Duel
 from benchmarks.planner import PlannerFigures
+from benchmarks.pools import MOST_POOLS, Gain, Gains
 from benchmarks.regret import Regret
 from benchmarks.report import Table
 from fleetopt.connectors.producer import ROWS_PER_BATCH, MessageShape
@@ -319,3 +320,35 @@ def _duration(seconds: float) -> str:
         if seconds * factor >= 1.0:
             return f"{_three_digits(seconds * factor)} {unit}"
     return f"{_three_digits(seconds * 1e9)} ns"
+
+
+def pools_tables(figures: Sequence[Gains]) -> list[Table]:
+    """The cheapest fleet of each number of pools, and what it gains over fewer."""
+    pools = range(1, MOST_POOLS + 1)
+    return [
+        Table(
+            "USD/h of the cheapest fleet of so many pools, its gain over fewer pools, and the "
+            "share of requests that it compresses",
+            ("traffic, target", *(str(count) for count in pools), "worth it", "wall time"),
+            [
+                (
+                    one.name,
+                    *(_gain(gain) for gain in one.gains),
+                    str(one.worth_pools),
+                    _duration(one.wall_s),
+                )
+                for one in figures
+            ],
+        )
+    ]
+
+
+def _gain(one: Gain) -> str:
+    if one.cost_usd_per_h is None:
+        return "–"
+    said = f"{one.cost_usd_per_h:,.2f}"
+    if one.gain_ratio is not None:
+        said += f" ({round(100 * one.gain_ratio, 1) + 0.0:.1f} %)"  # no minus before a zero
+    if one.compressed_share:
+        said += f", {one.compressed_share:.0%} compressed"
+    return said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import digests, forecast, ingest, load, peer, planner, regret, tables
+from benchmarks import digests, forecast, ingest, load, peer, planner, pools, regret, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.counted import MismatchError, check_counts
 from benchmarks.report import PAGE, Machine, PageError, Table, write
@@ -187,3 +187,18 @@ def test_forecasts_are_held_against_what_came_and_a_ramp_needs_them() -> None:
     held, losses, times = tables.forecast_tables(figures)
     assert len(held.rows) == len(losses.rows) == len(times.rows) == len(figures)
     assert all(len(row) == len(one.columns) for one in (held, losses, times) for row in one.rows)
+
+
+def test_a_further_pools_gain_is_told_beside_what_it_compresses() -> None:
+    case = pools.Case("chat", 50.0, "2s", 2.0)
+    gains = pools.gains_of(case, regret.chat(2_000).workload(case.rate_per_s))
+    assert [one.pools for one in gains.gains] == [1, 2, 3, 4]
+    (table,) = tables.pools_tables([gains])
+    (row,) = table.rows
+    assert len(row) == len(table.columns)
+    assert row[0] == "chat 50/s, 2s, γ ≤ 2"
+    assert "(" not in row[1]
+    assert "%)" in row[2]
+    nothing = pools.Gain(2, None, None, 0.0)
+    (row,) = tables.pools_tables([pools.Gains("x", (nothing,), 1, 0.1)])[0].rows
+    assert row[1] == "–"

@@ -1,7 +1,7 @@
 """How bursty arrivals are at several time scales: the index of dispersion of their counts.
 
-Bursts within a second decide how long a prompt waits for prefill; swings over the time that a
-request is in service decide how long it waits for a slot. One number can't say both.
+How bursty traffic is depends on how long one looks: a tenant that sends in trains is smooth over a
+minute and not within a second. Which scale counts is for whoever asks to say.
 """
 
 import math

@@ -131,7 +131,7 @@ def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanati
 
     Notes
     -----
-    About a hundred searches: 0.03 s where utilisation decides, 0.5 s where a tight target does.
+    About a hundred searches: 0.03 s where utilisation decides, up to 1 s where a target does.
     """
     points, infeasible = _curve(build(workload, request))
     low, high = _flat(points, chosen)
