@@ -11,6 +11,7 @@ from typing import Final
 from benchmarks.forecast import TRACES
 from fleetopt.cli.traffic import read_traffic
 from fleetopt.config.profiles import load_profile
+from fleetopt.errors import InputError
 from fleetopt.planner.forecast.outcome import ForecastConfig
 from fleetopt.planner.many_pools import PoolChain, many_pools
 from fleetopt.planner.outcome import Infeasible
@@ -109,7 +110,7 @@ def gains_of(case: Case, workload: Workload) -> Gains:
     found = many_pools(workload, asked, MOST_POOLS, [load_profile(name) for name in case.engines])
     wall_s = time.perf_counter() - began_s
     if isinstance(found, Infeasible):
-        raise RuntimeError(f"{case.name}: {found.message}")
+        raise InputError(f"{case.name}: {found.message}")
     gains = []
     for one in found.counts:
         fleet = one.found if isinstance(one.found, PoolChain) else None

@@ -1,6 +1,8 @@
 """Erlang's loss and delay formulas, in constant time for any number of servers.
 
 The number of servers is a real number: Hayward's approximation divides it by the peakedness.
+A plan is not made with them, since iterations slow down as slots fill. They are what the planner's
+slot queue comes to at a constant speed, and what it and the slot-level simulation are held to.
 """
 
 from typing import Final

@@ -17,6 +17,8 @@ from fleetopt.planner.service import ITERATIONS, ITERATIONS_SQ
 Array = NDArray[np.float64]
 
 _NEGLIGIBLE_EXPONENT: Final = -40.0
+"""Logarithm of a share of requests that no P99 sees: 4e-18."""
+
 _SMALLEST_SHAPE: Final = 1e-6
 _LARGEST_SHAPE: Final = 1e9
 
@@ -29,11 +31,38 @@ def slot_queue(
     engine: EngineProfile,
     peakedness: float,
 ) -> tuple[Array, Array]:
-    """The queue for slots, by Hayward, with iterations that get slower as slots fill.
+    """The queue for slots, by Hayward [1]_, with iterations that get slower as slots fill.
 
+    Parameters
+    ----------
+    per_s : shape (7, pools)
+        Work per second of the whole pool.
+    slot_count, servers : shape (pools,)
+        n ≥ 1 of a replica, and replicas that are up.
+    field : MeanField
+        Of the same pools.
+    engine : EngineProfile
+        The engine of all of them.
+    peakedness : float
+        z ≥ 1 of the arrivals, over about the time that a request holds its slot.
+
+    Returns
+    -------
+    tuple of arrays, shape (pools,)
+        P(wait > 0), and the mean wait in seconds of those that wait: 1 and UNSTABLE_S where the
+        load is at least the replicas. Both 0 where the share of any pool is negligible.
+
+    Notes
+    -----
     With iterations of W + β·k the number running is negative binomial (r = W/β per replica)
     where it would be Poisson at a constant speed; with β → 0 this is Erlang C. Who waits
-    does so at full slots, so the backlog drains at the maximum throughput.
+    does so at full slots, so the backlog drains at the maximum throughput. z divides both the
+    slots and the requests in them, and multiplies the wait.
+
+    References
+    ----------
+    .. [1] A. A. Fredericks, "Congestion in blocking systems: a simple approximation technique",
+       Bell System Technical Journal 59 (1980), 805-827.
     """
     load = field.load
     throughput = np.maximum(load + engine.base_iteration_s * per_s[ITERATIONS] / slot_count, 1e-300)
