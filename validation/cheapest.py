@@ -11,13 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from fleetopt.planner.bins import BINS_PER_OCTAVE
-from fleetopt.planner.figures import fleet_plan
+from fleetopt.planner.figures import fleet_at
 from fleetopt.planner.fixed import needed_at
-from fleetopt.planner.grid import ONE_POOL, boundaries_of, build
+from fleetopt.planner.grid import boundaries_of, build
 from fleetopt.planner.outcome import Infeasible, Plan
 from fleetopt.planner.plan import plan
-from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool
 from fleetopt.planner.simulate.simulation import simulate, slot_service_s
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
@@ -250,13 +248,7 @@ class _Search:
 
     def _figures(self, boundary: int, gamma: float) -> Plan:
         """The split, its slots and its compressed share; counts are one each."""
-        if boundary == self.request.long_context_tokens:
-            return fleet_plan(build(self.workload, self.request), ONE_POOL, 0, 1)
-        step = round(math.log2(gamma) * BINS_PER_OCTAVE)
-        limited: PlanRequest = replace(self.request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE))
-        grid = build(self.workload, limited)
-        row = grid.row_of(boundary)
-        return fleet_plan(grid, min(step, grid.rows - row) * grid.rows + row, 1, 1)
+        return fleet_at(self.workload, self.request, boundary, gamma, (1, 1))
 
     def _cost(self, counts: tuple[int, ...] | list[int], figures: Plan) -> float:
         """GPUs and compression, as the planner counts them."""

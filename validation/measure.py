@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -10,9 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.planner.bins import BINS_PER_OCTAVE
-from fleetopt.planner.figures import fleet_plan
-from fleetopt.planner.grid import ONE_POOL, build
+from fleetopt.planner.figures import fleet_at
 from fleetopt.planner.outcome import Infeasible, Plan, PoolPlan
 from fleetopt.planner.plan import plan
 from fleetopt.planner.request import PlanRequest
@@ -179,14 +176,8 @@ def measure(row: Row, limits: Limits | None = None) -> RowResult:
 
 def predicted_pools(chosen: Plan, workload: Workload, request: PlanRequest) -> tuple[PoolPlan, ...]:
     """What the planner predicts of the plan's fleet under this workload."""
-    step = round(math.log2(chosen.gamma) * BINS_PER_OCTAVE)
-    grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
-    if chosen.long is None:
-        return (fleet_plan(grid, ONE_POOL, 0, chosen.short_replicas).short,)
-    row = grid.row_of(chosen.boundary_tokens)
-    cell = min(step, grid.rows - row) * grid.rows + row
-    again = fleet_plan(grid, cell, chosen.short_replicas, chosen.long_replicas)
-    return (again.short, again.long) if again.long else (again.short,)
+    replicas = (chosen.short_replicas, chosen.long_replicas)
+    return fleet_at(workload, request, chosen.boundary_tokens, chosen.gamma, replicas).pools
 
 
 def _pool(

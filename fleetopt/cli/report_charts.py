@@ -27,6 +27,7 @@ from fleetopt.cli.report_svg import (
 )
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS
 from fleetopt.planner.explain import FLAT_WITHIN
+from fleetopt.planner.moments import COMPLETION, COUNT, PROMPT
 from fleetopt.planner.plan import BaselineName
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def draw_lengths(workload: Workload, plan: Plan | None) -> Drawn:
     """Draw how long requests are, and where a plan cuts them."""
     moments = workload.moments.values.sum(axis=0)[:-1]  # without what is over the last edge
     every = workload.moments.values.sum(axis=(0, 1))
-    requests = 100.0 * np.cumsum(moments[:, 0]) / every[0]
-    amount = 100.0 * np.cumsum(moments[:, 1] + moments[:, 2]) / (every[1] + every[2])
-    last = int(np.flatnonzero(moments[:, 0])[-1]) if moments[:, 0].any() else 0
+    requests = 100.0 * np.cumsum(moments[:, COUNT]) / every[COUNT]
+    length = moments[:, PROMPT] + moments[:, COMPLETION]
+    amount = 100.0 * np.cumsum(length) / (every[PROMPT] + every[COMPLETION])
+    last = int(np.flatnonzero(moments[:, COUNT])[-1]) if moments[:, COUNT].any() else 0
     shown = slice(0, min(last + 3, EDGES_TOKENS.size))
     x = EDGES_TOKENS[shown].astype(np.float64)
     title = "How long requests are"

@@ -9,7 +9,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.planner.moments import CACHED, CACHED_SQ
+from fleetopt.planner.moments import (
+    CACHED,
+    CACHED_SQ,
+    COMPLETION,
+    COMPLETION_SQ,
+    COUNT,
+    CROSS,
+    PROMPT,
+    PROMPT_SQ,
+)
 
 Array = NDArray[np.float64]
 
@@ -62,12 +71,17 @@ def compressed(moments: Array, boundary_tokens: Array) -> Array:
     moments : shape (8, …)
         Moments before compression; only n, Σo and Σo² matter.
     boundary_tokens : shape (…,)
-        B.
+        B, at least every output.
+
+    Returns
+    -------
+    shape (8, …)
+        Σi = B·n − Σo, Σi·o = B·Σo − Σo² and Σi² = B·Σi − Σi·o; nothing is cached.
     """
     after = np.array(moments)
-    count, output, output_sq = moments[0], moments[2], moments[5]
-    after[1] = boundary_tokens * count - output
-    after[4] = boundary_tokens * output - output_sq
-    after[3] = boundary_tokens * after[1] - after[4]
+    count, output, output_sq = moments[COUNT], moments[COMPLETION], moments[COMPLETION_SQ]
+    after[PROMPT] = boundary_tokens * count - output
+    after[CROSS] = boundary_tokens * output - output_sq
+    after[PROMPT_SQ] = boundary_tokens * after[PROMPT] - after[CROSS]
     after[CACHED] = after[CACHED_SQ] = 0.0
     return after

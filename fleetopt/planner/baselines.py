@@ -7,6 +7,7 @@ import numpy as np
 from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.cost import gpu_cost
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
+from fleetopt.planner.moments import COUNT
 from fleetopt.planner.outcome import Baseline, BaselineName
 from fleetopt.planner.pool import least_replicas, size, violation_share
 from fleetopt.planner.request import Admission, PlanRequest
@@ -101,7 +102,7 @@ def _baseline(
         paid += gpu_cost(
             request.short_profile, fleet.short_replicas, float(grid.short_sums(cell).load[0])
         )
-    usd_per_h = paid.usd_per_h + request.compression_usd_per_h(float(grid.moved[0, fleet.cell]))
+    usd_per_h = paid.usd_per_h + request.compression_usd_per_h(float(grid.moved[COUNT, fleet.cell]))
     return Baseline(
         name,
         boundary,

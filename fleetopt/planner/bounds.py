@@ -16,7 +16,7 @@ from fleetopt.planner.band import compressed
 from fleetopt.planner.cost import SECONDS_PER_HOUR
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.grid import ONE_POOL, ROUNDING, Grid, boundaries_of
-from fleetopt.planner.moments import MOMENTS
+from fleetopt.planner.moments import COMPLETION, COMPLETION_SQ, COUNT, MOMENTS
 from fleetopt.planner.pool import least_replicas
 from fleetopt.planner.request import Admission, PlanRequest
 from fleetopt.planner.service import (
@@ -30,7 +30,7 @@ from fleetopt.planner.service import (
 
 Array = NDArray[np.float64]
 
-_BASIS: Final = np.eye(MOMENTS)[:, [0, 2, 5], None]
+_BASIS: Final = np.eye(MOMENTS)[:, [COUNT, COMPLETION, COMPLETION_SQ], None]
 """n, Σo and Σo²: all that a compressed request's work depends on besides B."""
 
 
@@ -56,7 +56,7 @@ def lower_bounds(grid: Grid) -> Bounds:
     if long_rate.per_load:
         long += long_load * long_rate.per_load
     short[ONE_POOL] = 0.0
-    compression = grid.moved[0] * (request.compression_penalty * SECONDS_PER_HOUR)
+    compression = grid.moved[COUNT] * (request.compression_penalty * SECONDS_PER_HOUR)
     total = short + long + compression
     total.reshape(grid.steps, grid.rows)[1:][grid.movable <= 0.0] = np.inf
     return Bounds(short, long, compression, total)
@@ -68,9 +68,9 @@ def _short_load(grid: Grid) -> Array:
     per_unit = _work_per_unit(engine, grid.rows)
     count, output, output_sq = (seconds[:, None] * per_unit).sum(axis=0)
     moved = grid.moved.reshape(-1, grid.steps, grid.rows)
-    total = count * moved[0]
-    total += output * moved[2]
-    total += output_sq * moved[5]
+    total = count * moved[COUNT]
+    total += output * moved[COMPLETION]
+    total += output_sq * moved[COMPLETION_SQ]
     total += (seconds * grid.below).sum(axis=0)
     return np.asarray(total.ravel())
 
@@ -91,7 +91,7 @@ def _long_load(grid: Grid) -> Array:
     total = (seconds @ grid.above) - (per_moment @ grid.moved[:MOMENTS]).reshape(
         grid.steps, grid.rows
     )
-    left = grid.above[REQUESTS] - grid.moved[0].reshape(total.shape)
+    left = grid.above[REQUESTS] - grid.moved[COUNT].reshape(total.shape)
     total[left < ROUNDING * grid.above[REQUESTS, 0]] = 0.0
     return np.maximum(total, 0.0).ravel()
 

@@ -43,7 +43,6 @@ class Chains:
         self._cost = least.copy()
         self._is_exact = ~np.isfinite(least)
         self._price = price
-        self.priced = 0
 
     def cheapest(self, links: int) -> tuple[int, ...] | None:
         """Nodes of the cheapest chain of exactly so many links; None where there is none."""
@@ -76,7 +75,6 @@ class Chains:
         is_exact = np.isfinite(cost) | ~np.isfinite(limit)
         self._cost[at] = np.where(is_exact, cost, np.maximum(self._cost[at], limit))
         self._is_exact[at] = is_exact
-        self.priced += asked.start.size
 
     def _promising(self, ahead: Array, links: int, limit: float, most: int) -> "_Links":
         """Links without exact cost whose chains could be cheapest, those first that cost least."""

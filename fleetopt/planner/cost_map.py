@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.cost import SECONDS_PER_HOUR, CostUnit, Rate
 from fleetopt.planner.grid import Array, Grid, Index, build
+from fleetopt.planner.moments import COUNT
 from fleetopt.planner.pool import Pools, size
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.workload import Workload
@@ -67,7 +68,7 @@ def cost_map(workload: Workload, request: PlanRequest) -> CostMap:
 def _cost_per_h(grid: Grid, cells: Index) -> Array:
     request = grid.request
     short, long = grid.both_sums(cells)
-    cost: Array = grid.moved[0][cells] * (request.compression_penalty * SECONDS_PER_HOUR)
+    cost: Array = grid.moved[COUNT][cells] * (request.compression_penalty * SECONDS_PER_HOUR)
     cost += _pools_per_h(grid, grid.short_pools(cells, short), request.short_rate)
     cost += _pools_per_h(grid, grid.long_pools(cells, long), request.long_rate)
     return cost

@@ -17,6 +17,7 @@ from fleetopt.planner.bounds import least_seconds, lower_bounds
 from fleetopt.planner.cost import SECONDS_PER_HOUR
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.grid import ONE_POOL, Grid, build
+from fleetopt.planner.moments import COUNT
 from fleetopt.planner.pool import Pools, least_replicas, size
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.workload import Workload
@@ -64,7 +65,7 @@ class Cuts:
     @cached_property
     def compressed_per_s(self) -> Array:
         """Requests that are compressed to fit under each cut."""
-        return np.append(self.last[0].moved[0, self.cells], 0.0)
+        return np.append(self.last[0].moved[COUNT, self.cells], 0.0)
 
     @cached_property
     def compression(self) -> Array:

@@ -3,17 +3,15 @@
 The planner chooses γ afresh every time; whoever wants to stay asks here what staying takes.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fleetopt.planner.baselines import shape
-from fleetopt.planner.bins import BINS_PER_OCTAVE
-from fleetopt.planner.figures import fleet_plan
-from fleetopt.planner.grid import ONE_POOL, Grid, build
+from fleetopt.planner.figures import fleet_in, grid_at
+from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.infeasible import unplannable
-from fleetopt.planner.outcome import Binding, Plan
+from fleetopt.planner.outcome import Binding
 from fleetopt.planner.outcome import ReasonCode as PlanReason
 from fleetopt.planner.recommendation import PlanRecord, PoolRecord
 from fleetopt.planner.record import plan_record
@@ -77,7 +75,7 @@ def needed_at(
     gamma : float
         A power of 2^(1/8), ≥ 1; not above the request's gamma_max.
     """
-    grid, cell = _cell(workload, request, boundary_tokens, gamma)
+    grid, cell = grid_at(workload, request, boundary_tokens, gamma)
     fleet = cheapest(grid, np.array([cell], dtype=np.intp))
     if fleet is None:
         return None
@@ -95,47 +93,32 @@ def record_at(
     replicas: tuple[int, int],
 ) -> PlanRecord:
     """Figures of both pools at exactly these replicas (short, long)."""
-    grid, cell = _cell(workload, request, boundary_tokens, gamma)
-    here = plan_record(_figures(grid, cell, replicas))
-    asked = here
-    if replicas != (needed.short_replicas, needed.long_replicas):
-        counts = (needed.short_replicas, needed.long_replicas)
-        asked = plan_record(_figures(grid, cell, counts))
+    grid, cell = grid_at(workload, request, boundary_tokens, gamma)
+    here = plan_record(fleet_in(grid, cell, replicas))
+    asked, counts = here, (needed.short_replicas, needed.long_replicas)
+    if replicas != counts:
+        asked = plan_record(fleet_in(grid, cell, counts))
     short = _needed(here.short, asked.short)
     long = None if here.long is None or asked.long is None else _needed(here.long, asked.long)
     pools = [short] if long is None else [short, long]
-    reasons = _reasons(pools, cell // grid.rows, here.unservable_share)
+    reasons = _reasons(pools, here.gamma > 1.0, here.unservable_share)
     return replace(here, short=short, long=long, reasons=reasons)
-
-
-def _figures(grid: Grid, cell: int, replicas: tuple[int, int]) -> Plan:
-    short, long = (0, replicas[0]) if cell == ONE_POOL else replicas
-    return fleet_plan(grid, cell, short, long)
 
 
 def _needed(published: PoolRecord, asked: PoolRecord) -> PoolRecord:
     return replace(published, needed_replicas=asked.replicas, binding=asked.binding)
 
 
-def _cell(
-    workload: Workload, request: PlanRequest, boundary_tokens: int, gamma: float
-) -> tuple[Grid, int]:
-    step = round(math.log2(gamma) * BINS_PER_OCTAVE)
-    grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
-    if boundary_tokens == request.long_context_tokens:
-        return grid, ONE_POOL
-    row = grid.row_of(boundary_tokens)
-    return grid, min(step, grid.rows - row) * grid.rows + row
-
-
-def _reasons(pools: list[PoolRecord], step: int, unservable_share: float) -> tuple[PlanReason, ...]:
+def _reasons(
+    pools: list[PoolRecord], compresses: bool, unservable_share: float
+) -> tuple[PlanReason, ...]:
     bindings = {pool.binding for pool in pools}
     has_two = len(pools) > 1
     applies = {
         PlanReason.BOUNDARY_PINNED: True,
         PlanReason.SINGLE_POOL_SUFFICIENT: not has_two,
-        PlanReason.COMPRESSION_PAYS: step > 0,
-        PlanReason.COMPRESSION_NOT_WORTH_IT: has_two and step == 0,
+        PlanReason.COMPRESSION_PAYS: compresses,
+        PlanReason.COMPRESSION_NOT_WORTH_IT: has_two and not compresses,
         PlanReason.SLO_BINDS: bool(bindings & {Binding.PREFILL_TTFT, Binding.QUEUE_WAIT}),
         PlanReason.UTILIZATION_BINDS: Binding.UTILIZATION in bindings,
         PlanReason.MINIMUM_BINDS: Binding.MINIMUM in bindings,

@@ -7,9 +7,8 @@ import numpy as np
 
 from fleetopt.errors import ConfigError
 from fleetopt.planner.baselines import baselines, shape
-from fleetopt.planner.bins import BINS_PER_OCTAVE
 from fleetopt.planner.cost import CostUnit
-from fleetopt.planner.figures import fleet_plan
+from fleetopt.planner.figures import fleet_plan, grid_at
 from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
 from fleetopt.planner.infeasible import infeasible, unplannable
 from fleetopt.planner.outcome import (
@@ -146,18 +145,15 @@ def loads(
         raise ConfigError(f"replicas are {short_replicas} and {long_replicas}; expected ≥ 0")
     if workload.moments.count == 0.0:
         return 0.0, 0.0
-    step = round(math.log2(gamma) * BINS_PER_OCTAVE)
-    grid = build(workload, replace(request, gamma_max=2.0 ** (step / BINS_PER_OCTAVE)))
-    up = request.node_availability
-    if boundary_tokens == request.long_context_tokens:
-        return _utilization(
-            float(grid.long_sums(np.array([ONE_POOL])).load[0]), short_replicas * up
-        ), 0.0
-    row = grid.row_of(boundary_tokens)
-    cells = np.array([min(step, grid.rows - row) * grid.rows + row])
+    grid, cell = grid_at(workload, request, boundary_tokens, gamma)
+    cells, up = np.array([cell]), request.node_availability
+    long_load = float(grid.long_sums(cells).load[0])
+    if cell == ONE_POOL:
+        return _utilization(long_load, short_replicas * up), 0.0
+    short_load = float(grid.short_sums(cells).load[0])
     return (
-        _utilization(float(grid.short_sums(cells).load[0]), short_replicas * up),
-        _utilization(float(grid.long_sums(cells).load[0]), long_replicas * up),
+        _utilization(short_load, short_replicas * up),
+        _utilization(long_load, long_replicas * up),
     )
 
 

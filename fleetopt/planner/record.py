@@ -1,12 +1,12 @@
 """Plans, baselines and workloads into published records."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
 from fleetopt.planner.bins import EDGES_TOKENS
 from fleetopt.planner.forecast.outcome import Forecast
+from fleetopt.planner.moments import COMPLETION, COUNT, PROMPT
 from fleetopt.planner.outcome import Baseline, Infeasible, Plan, PoolPlan
 from fleetopt.planner.recommendation import (
     BaselineRecord,
@@ -17,9 +17,6 @@ from fleetopt.planner.recommendation import (
     PoolRecord,
 )
 from fleetopt.planner.workload import Workload
-
-_PROMPT_SUM: Final = 1
-_COMPLETION_SUM: Final = 2
 
 
 def plan_record(plan: Plan) -> PlanRecord:
@@ -112,7 +109,7 @@ def lengths_of(workload: Workload) -> Lengths:
     index = np.searchsorted(cumulative, shares * cumulative[-1], side="left")
     p50, p90, p99 = (int(EDGES_TOKENS[min(i, EDGES_TOKENS.size - 1)]) for i in index)
     return Lengths(
-        mean_tokens=float((sums[_PROMPT_SUM] + sums[_COMPLETION_SUM]) / sums[0]),
+        mean_tokens=float((sums[PROMPT] + sums[COMPLETION]) / sums[COUNT]),
         p50_tokens=p50,
         p90_tokens=p90,
         p99_tokens=p99,
