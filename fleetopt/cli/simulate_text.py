@@ -27,6 +27,7 @@ FIGURES: Final[dict[str, Callable[[PoolFigures], str]]] = {
     "P90 TTFT": lambda pool: _percentile(pool.ttft, "p90_s"),
     "P99 TTFT": lambda pool: _p99(pool.ttft),
     "P99 end to end": lambda pool: _p99(pool.e2e),
+    "P99 between tokens": lambda pool: _gap_p99(pool.inter_token),
     "over the target": lambda pool: percent(pool.ttft_violation_share, 2),
     "preempted": lambda pool: percent(pool.preempted_share, 2),
     "queue grows by": lambda pool: f"{percent(pool.growth.share_of_arrivals, 2)} of arrivals",
@@ -146,6 +147,10 @@ def _remarks(simulation: Simulation) -> list[str]:
 
 def _percentile(times: Percentiles | None, name: str) -> str:
     return "–" if times is None else seconds(getattr(times, name))
+
+
+def _gap_p99(times: Percentiles | None) -> str:
+    return "–" if times is None else milliseconds(times.p99_s)
 
 
 def _p99(times: Percentiles | None) -> str:

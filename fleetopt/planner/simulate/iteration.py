@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fleetopt.planner.simulate.admission import admit, has_room, leave, preempt, wait
 from fleetopt.planner.simulate.compiled import compiled, ints, rows
+from fleetopt.planner.simulate.gaps import GAP_BINS, count_gaps
 from fleetopt.planner.simulate.heap import Ranking, move, push, ranking, remove
 from fleetopt.planner.simulate.state import (
     NO_LIMIT,
@@ -33,6 +34,7 @@ class State(NamedTuple):
     ends: Ranking  # replicas by the end of their segment, infinite while idle
     load: Ranking  # replicas as the dispatcher sees them
     totals: list[Totals]  # one
+    gaps: list[int]  # times between tokens, by bin
 
 
 def idle(replicas: int, slots: int) -> State:
@@ -43,6 +45,7 @@ def idle(replicas: int, slots: int) -> State:
         ends=ranking(replicas, math.inf),
         load=ranking(replicas, 0.0),
         totals=rows(Totals, 1),
+        gaps=ints(GAP_BINS),
     )
 
 
@@ -243,6 +246,9 @@ def _measure(e: Engine, s: State, replica: Replica, end_s: float) -> None:
     sequences = replica.decoding + replica.prefilling
     totals.sequence_iterations += sequences * iterations
     totals.sequence_s += sequences * inside_s
+    if replica.decoding > 0 and end_s <= e.to_s:
+        first_s, slope_s = replica.first_s, replica.slope_s
+        count_gaps(s.gaps, e.base_s, first_s, slope_s, replica.length, replica.decoding)
 
 
 @compiled

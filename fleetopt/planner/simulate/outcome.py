@@ -27,6 +27,7 @@ class PoolFigures:
     sequence_iteration_s: float  # as sequences see them: long ones hold more of them
     ttft: Percentiles | None
     e2e: Percentiles | None
+    inter_token: Percentiles | None  # of all times between two tokens, without an interval
     ttft_violation_share: float
     preemptions: int
     preempted_share: float  # of the requests, at least once

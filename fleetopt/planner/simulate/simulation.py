@@ -10,6 +10,7 @@ from fleetopt.errors import InputError
 from fleetopt.planner.simulate.compiled import column, row
 from fleetopt.planner.simulate.figures import growth, percentiles
 from fleetopt.planner.simulate.fleet import Dispatch, SimulatedFleet, SimulatedPool
+from fleetopt.planner.simulate.gaps import gap_percentiles
 from fleetopt.planner.simulate.iteration import State, advance, drain, idle
 from fleetopt.planner.simulate.outcome import PoolFigures, Simulation, SlotFigures
 from fleetopt.planner.simulate.routing import Routed, route
@@ -187,6 +188,7 @@ def _figures(
         sequence_iteration_s=_ratio(totals.sequence_s, totals.sequence_iterations),
         ttft=percentiles(ttft_s),
         e2e=percentiles((end_s - stream.arrival_s)[inside]),
+        inter_token=gap_percentiles(state.gaps, base_s),
         ttft_violation_share=float((ttft_s > allowed_s).mean()) if count else 0.0,
         preemptions=totals.preemptions,
         preempted_share=float(preempted.mean()) if count else 0.0,

@@ -39,7 +39,9 @@ class Replica:
     chunks: list[tuple[Sequence, int]] = field(default_factory=list)
     ends_s: float = math.inf
     changed: int = 0
+    began_s: float = 0.0
     iterations: int = 0
+    gaps_s: list[tuple[float, float]] = field(default_factory=list)  # when each ended, its length
 
     @property
     def held(self) -> int:
@@ -64,6 +66,7 @@ class Replica:
             ):
                 self.running.append(self.waiting.pop(0))
         self.ends_s = math.inf if not self.running else now + self.compose()
+        self.began_s = now
 
     def compose(self) -> float:
         """Choose the chunks of the next iteration, and say how long it takes."""
@@ -92,6 +95,7 @@ class Replica:
         self.iterations += 1
         had = self.held
         for one in [one for one in self.running if one.decodes]:
+            self.gaps_s.append((self.ends_s, self.ends_s - self.began_s))
             self.token(one)
         for one, chunk in self.chunks:
             one.done += chunk
@@ -111,6 +115,16 @@ class Replica:
 
 def run(pool: SimulatedPool, stream: RequestStream) -> list[Sequence]:
     """All requests of the stream, run to their ends; to the replica with the fewest requests."""
+    return _run(pool, stream)[0]
+
+
+def gaps_s(pool: SimulatedPool, stream: RequestStream, until_s: float) -> list[float]:
+    """Every time between two tokens of a request, of those that ended until then."""
+    replicas = _run(pool, stream)[1]
+    return [gap for replica in replicas for end, gap in replica.gaps_s if end <= until_s]
+
+
+def _run(pool: SimulatedPool, stream: RequestStream) -> tuple[list[Sequence], list[Replica]]:
     sequences = [
         Sequence(prompt, max(completion, 1), min(cached, max(prompt - 1, 0)), arrival)
         for arrival, prompt, completion, cached in zip(
@@ -144,4 +158,4 @@ def run(pool: SimulatedPool, stream: RequestStream) -> list[Sequence]:
         if chosen.ends_s == math.inf:
             chosen.start(one.arrival_s)
     catch_up(math.inf)
-    return sequences
+    return sequences, replicas
