@@ -34,8 +34,8 @@ class TokenCounter(Protocol):
     def count(self, text: str) -> int:
         """Tokens of the text alone, without template, start or end tokens.
 
-        Where the text spells a special token, the larger of both readings: as that token, and as
-        ordinary text.
+        Where the text spells a special token: as the engine reads it, or the larger of both
+        readings (as that token, and as ordinary text).
         """
         ...
 

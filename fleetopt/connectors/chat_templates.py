@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fleetopt.connectors.message_text import text_parts
 from fleetopt.connectors.model_names import Template
 from fleetopt.errors import InputError
 
@@ -79,32 +80,10 @@ def _read(message: Mapping[str, Any], at: int) -> _Message:
 
 
 def _texts(content: object, at: int) -> tuple[str, ...]:
-    if content is None:
-        return ("",)
-    if isinstance(content, str):
-        return (content,)
-    if not isinstance(content, Sequence):
-        raise InputError(
-            f"messages[{at}].content is a {type(content).__name__}; expected text or a list of "
-            "text parts"
-        )
-    parts = [_part(part, f"messages[{at}].content[{index}]") for index, part in enumerate(content)]
+    parts = text_parts(content, at)
     if len(parts) < 2:
         return ("".join(parts),)
     return tuple(joint.join(parts) for joint in _PART_JOINTS)
-
-
-def _part(part: object, path: str) -> str:
-    if isinstance(part, str):
-        return part
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    text = part.get("text") if isinstance(part, Mapping) else None
-    if kind not in ("text", "input_text") or not isinstance(text, str):
-        raise InputError(
-            f"{path} is a part of type {kind!r}: only text can be counted exactly; send such a "
-            "prompt unchanged"
-        )
-    return text
 
 
 def _chatml_message(role: str, text: str) -> Piece:

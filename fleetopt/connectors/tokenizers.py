@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.connectors.chat_templates import written
+from fleetopt.connectors.message_text import check_unicode
 from fleetopt.connectors.model_names import KnownModel, Vocabulary, known_model
-from fleetopt.errors import ConfigError, InputError
+from fleetopt.errors import ConfigError
 
 if TYPE_CHECKING:
     import quicktok
@@ -46,16 +47,19 @@ class BundledCounter:
             if not self._may_be_special(text):
                 return ordinary
             return max(ordinary, len(self._encoding.encode_with_special(text)))
-        except TypeError as error:
-            raise _not_unicode(text) from error
+        except TypeError:
+            check_unicode(text)
+            raise
 
     def count_many(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Tokens of each text, shape (texts,)."""
         texts = list(texts)
         try:
             offsets: NDArray[np.int64] = self._encoding.encode_batch(texts, 1)[1]
-        except TypeError as error:
-            raise next(_not_unicode(text) for text in texts if not _is_unicode(text)) from error
+        except TypeError:
+            for text in texts:
+                check_unicode(text)
+            raise
         counts = offsets[1:] - offsets[:-1]
         for at, text in enumerate(texts):
             if self._may_be_special(text):
@@ -90,24 +94,3 @@ def _encoding(vocabulary: Vocabulary) -> quicktok.Tokenizer:
             "the engine's address, so that its own /tokenize counts"
         ) from error
     return quicktok.get_encoding(vocabulary.value)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _not_unicode(text: str) -> InputError:
-    """Return what is wrong with a text that can't be encoded."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return InputError(
-            f"character {error.start} of the text is a lone surrogate "
-            f"(U+{ord(text[error.start]):04X}), which no tokenizer can read: replace it, or send "
-            "the prompt unchanged"
-        )
-    return InputError(f"a text of {len(text)} characters that the tokenizer can't read")
