@@ -65,7 +65,8 @@ def _fleet(it: Recommendation) -> RenderableType:
     plan = it.active
     if plan is None:
         return Text(f"no plan: {it.infeasible.text if it.infeasible else it.status.value}")
-    made = table("pool", "replicas", "GPUs", "context", "requests/s", "load", "P99 TTFT", "USD/h")
+    figures = ("replicas", "GPUs", "context", "requests/s", "utilisation", "P99 TTFT", "USD/h")
+    made = table("pool", *figures)
     for name, pool in (("short", plan.short), ("long", plan.long)):
         if pool is not None:
             made.add_row(

@@ -119,3 +119,8 @@ def seconds(value: float | None) -> str:
 def tokens(value: int) -> str:
     """Show a count."""
     return f"{value:,}"
+
+
+def replicas(count: int) -> str:
+    """Show a number of replicas with its noun."""
+    return f"{count:,} replica{'' if count == 1 else 's'}"

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fleetopt.cli.arrivals_text import describe_burstiness, describe_rates
-from fleetopt.cli.output import console, cost, percent, power, seconds, table, tokens, usd
+from fleetopt.cli.output import (
+    console,
+    cost,
+    percent,
+    power,
+    replicas,
+    seconds,
+    table,
+    tokens,
+    usd,
+)
 from fleetopt.planner.plan import (
     BaselineName,
     Binding,
@@ -33,7 +43,7 @@ REASONS: Final[dict[ReasonCode, str]] = {
     ReasonCode.COMPRESSION_NOT_WORTH_IT: "Compression would cost more than it saves.",
     ReasonCode.GAMMA_AT_LIMIT: "Gamma is at its limit: a higher one might save more.",
     ReasonCode.SLO_BINDS: "The P99 TTFT target, not throughput, sets a pool's size.",
-    ReasonCode.UTILIZATION_BINDS: "The cap on load sets a pool's size.",
+    ReasonCode.UTILIZATION_BINDS: "The cap on utilisation sets a pool's size.",
     ReasonCode.MINIMUM_BINDS: "The minimum of replicas sets a pool's size.",
     ReasonCode.REQUESTS_OVER_LONG_CONTEXT: "Some requests exceed the long context: left out.",
 }
@@ -58,7 +68,7 @@ FIGURES: Final[dict[str, Callable[[PoolPlan], str]]] = {
     "GPUs": lambda pool: tokens(pool.gpus),
     "context, tokens": lambda pool: tokens(pool.context_tokens),
     "requests/s": lambda pool: f"{pool.arrival_rate_per_s:,.4g}",
-    "load": lambda pool: percent(pool.utilization, 0),
+    "utilisation": lambda pool: percent(pool.utilization, 0),
     "slots in use": lambda pool: percent(pool.slot_occupancy, 0),
     "P99 TTFT": lambda pool: seconds(pool.ttft_p99_s),
     "over the target": lambda pool: percent(pool.ttft_violation_share, 2),
@@ -206,7 +216,7 @@ def _headline(plan: Plan) -> str:
     if plan.minimised is CostUnit.CARBON:
         paid += f", least carbon: {cost(plan.minimised_per_h, plan.minimised)} kgCO2e/h"
     if plan.long is None:
-        return f"One pool of {plan.short_replicas} replicas: {paid}"
+        return f"One pool of {replicas(plan.short_replicas)}: {paid}"
     band = (
         f", compress up to {tokens(plan.compress_up_to_tokens)} (gamma {plan.gamma:.2f})"
         if plan.gamma > 1
@@ -285,7 +295,7 @@ def assumed(traffic: Traffic, request: PlanRequest) -> list[str]:
         lines.append(f"burstiness as measured: index of dispersion {index} (1 is Poisson)")
     lines.append(
         f"{percent(request.compressible_share, 0)} of requests without a category may be "
-        f"compressed, at {request.compression_penalty_usd:g} USD each"
+        f"compressed, at {1e6 * request.compression_penalty_usd:g} USD per million"
     )
     return lines
 

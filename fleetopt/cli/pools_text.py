@@ -35,7 +35,7 @@ _POOL_FIGURES: Final = (
     "replicas",
     "GPUs",
     "requests/s",
-    "load",
+    "utilisation",
     "P99 TTFT",
     "size set by",
     "USD/h",

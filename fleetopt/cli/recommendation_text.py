@@ -81,6 +81,6 @@ def _pool(pool: PoolRecord) -> str:
     held = f" ({pool.needed_replicas} needed)" if pool.needed_replicas != pool.replicas else ""
     return (
         f"{pool.replicas} replicas{held}, context {tokens(pool.context_tokens)}, "
-        f"load {percent(pool.utilization, 0)}, P99 TTFT {seconds(pool.ttft_p99_s)}, "
+        f"utilisation {percent(pool.utilization, 0)}, P99 TTFT {seconds(pool.ttft_p99_s)}, "
         f"{pool.binding.value.replace('_', ' ')} binds"
     )

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fleetopt.cli import output
+from fleetopt.cli.arrivals_text import METHODS
+from fleetopt.cli.arrivals_text import REASONS as METHOD_REASONS
 from fleetopt.cli.explain_text import PREMISES
 from fleetopt.cli.plan_text import BASELINES, BINDINGS, CONTEXT_LENGTH_LABEL, REASONS
 from fleetopt.planner.cost import CostUnit
@@ -54,6 +57,8 @@ def page(
         baseline_names=BASELINES,
         bindings=BINDINGS,
         premise_names=PREMISES,
+        methods=METHODS,
+        method_reasons=METHOD_REASONS,
         label=CONTEXT_LENGTH_LABEL,
         units={unit: unit.per_h for unit in CostUnit},
         violations_max=TTFT_VIOLATIONS_MAX,
@@ -120,5 +125,5 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "rate": _number(lambda value: f"{value:,.4g}"),
     "whole": _number(lambda value: f"{value:,.0f}"),
     "factor": _number(lambda value: f"{value:.2f}"),
-    "exact": _number(lambda value: f"{value:g}"),
+    "exact": _number(lambda value: f"{Decimal(f'{value:g}'):f}"),  # no exponents
 }

@@ -20,7 +20,7 @@ FIGURES: Final[dict[str, Callable[[PoolFigures], str]]] = {
     "requests/s": lambda pool: f"{pool.arrival_rate_per_s:,.4g}",
     "replicas up": lambda pool: tokens(pool.replicas),
     "slots of each": lambda pool: tokens(pool.slots),
-    "load": lambda pool: percent(pool.utilization),
+    "utilisation": lambda pool: percent(pool.utilization),
     "slots in use": lambda pool: percent(pool.slot_occupancy),
     "iteration": lambda pool: milliseconds(pool.mean_iteration_s),
     "P50 TTFT": lambda pool: _percentile(pool.ttft, "p50_s"),
@@ -33,7 +33,7 @@ FIGURES: Final[dict[str, Callable[[PoolFigures], str]]] = {
     "queue grows by": lambda pool: f"{percent(pool.growth.share_of_arrivals, 2)} of arrivals",
 }
 PREDICTED: Final[dict[str, Callable[[PlannedPool], str]]] = {
-    "load": lambda pool: percent(pool.utilization),
+    "utilisation": lambda pool: percent(pool.utilization),
     "slots in use": lambda pool: percent(pool.slot_occupancy),
     "iteration": lambda pool: milliseconds(pool.mean_iteration_s),
     "P99 TTFT": lambda pool: seconds(pool.ttft_p99_s),
@@ -42,7 +42,7 @@ PREDICTED: Final[dict[str, Callable[[PlannedPool], str]]] = {
 SLOT_FIGURES: Final[dict[str, Callable[[SlotFigures], str]]] = {
     "requests measured": lambda pool: tokens(pool.requests),
     "slots": lambda pool: tokens(pool.servers),
-    "load": lambda pool: percent(pool.utilization),
+    "utilisation": lambda pool: percent(pool.utilization),
     "wait for a slot": lambda pool: percent(pool.delayed_share, 2),
     "mean wait": lambda pool: seconds(pool.mean_wait_s),
     "P99 wait": lambda pool: _p99(pool.wait),

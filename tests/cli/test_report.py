@@ -286,6 +286,20 @@ def test_one_pool_is_a_page_of_one(cdf: Path, order: Order) -> None:
     assert list(result["validation"]["pools"]) == ["short"]
 
 
+def test_one_replica_is_not_said_to_be_several(trace: Path, order: Order) -> None:
+    least = ("--arrival-rate", 0.01, "--slo-ttft-p99", "60s", "--boundary", 32768)
+    result, page = order(trace, *least)
+    assert result["plan"]["short_replicas"] == 1
+    assert "One pool of 1 replica " in page.said
+
+
+def test_the_page_says_where_the_rate_comes_from(trace: Path, order: Order) -> None:
+    result, page = order(trace, "--slo-ttft-p99", "9s", "--boundary", 32768)
+    forecast = result["traffic"]["measured_arrivals"]["forecast"]
+    assert forecast["method"] == "recent_peak"
+    assert "by the recent peak (too short for a forecast)" in page.said
+
+
 def test_an_infeasible_plan_is_a_page_that_says_why(trace: Path, order: Order) -> None:
     result, page = order(trace, "--slo-ttft-p99", "10ms", "--validate", code=3)
     assert result["infeasible"]["message"].partition(" ")[2] in page.said
