@@ -1,13 +1,21 @@
-"""The pages agree with the code: the picture of the rooms is whole, and links lead somewhere."""
+"""What is written agrees with the code: the picture of the rooms, links, settings, docstrings."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
+PACKAGE = Path(__file__).parents[1] / "fleetopt"
+EXAMPLES = sorted(
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for file in PACKAGE.rglob("*.py")
+    if ">>> " in file.read_text(encoding="utf-8")
+)
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md")
 
 
@@ -65,3 +73,10 @@ def test_pages_name_only_settings_that_exist(project: Path, setting: str) -> Non
     for page in pages(project):
         for name in re.findall(rf"`{setting}\.([a-z_0-9]+)", page.read_text()):
             assert name in known, f"{page.name}: {setting}.{name}"
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_the_docstrings_examples_run(module: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(module))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

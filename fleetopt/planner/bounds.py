@@ -97,7 +97,23 @@ def _long_load(grid: Grid) -> Array:
 
 
 def least_seconds(context_tokens: Array, engine: EngineProfile, request: PlanRequest) -> Array:
-    """The least load per unit of work in pools of these contexts, shape (7, contexts)."""
+    """The least load per unit of work in pools of these contexts.
+
+    Parameters
+    ----------
+    context_tokens : shape (contexts,)
+        Windows C.
+    engine : EngineProfile
+        The engine of all of them.
+    request : PlanRequest
+        For its admission.
+
+    Returns
+    -------
+    shape (7, contexts)
+        Seconds per unit of each row of work, W divided by the most slots that there could be:
+        ⌊KV / block-rounded C⌋, or with statistical admission KV over the mean context.
+    """
     seconds = np.repeat(running_seconds(engine)[:, None], context_tokens.size, axis=1)
     if request.admission is Admission.RESERVED:
         block = engine.kv_block_tokens

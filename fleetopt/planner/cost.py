@@ -82,7 +82,17 @@ class GpuCost:
 
 
 def gpu_cost(engine: EngineProfile, replicas: int, load: float) -> GpuCost:
-    """What the GPUs of a pool cost; load is in fully used replicas."""
+    """What the GPUs of a pool cost in every unit.
+
+    Parameters
+    ----------
+    engine : EngineProfile
+        Its price, power and grid.
+    replicas : int
+        All of the pool's, whether up or not.
+    load : float
+        In fully used replicas; only power depends on it.
+    """
     power_w, g_per_kwh = engine.power_w(replicas, load), engine.carbon_g_per_kwh
     carbon = None
     if power_w is not None and g_per_kwh is not None:

@@ -92,7 +92,17 @@ def record_at(
     needed: Needed,
     replicas: tuple[int, int],
 ) -> PlanRecord:
-    """Figures of both pools at exactly these replicas (short, long)."""
+    """Figures of both pools at exactly these replicas.
+
+    Parameters
+    ----------
+    workload, request, boundary_tokens, gamma
+        As of `needed_at`.
+    needed : Needed
+        What that found: it becomes `needed_replicas`, with what binds there.
+    replicas : tuple of int
+        Short and long; with one pool the first is its.
+    """
     grid, cell = grid_at(workload, request, boundary_tokens, gamma)
     here = plan_record(fleet_in(grid, cell, replicas))
     asked, counts = here, (needed.short_replicas, needed.long_replicas)

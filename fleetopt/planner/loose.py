@@ -30,8 +30,30 @@ def surely_meets(
 ) -> bool:
     """Whether all these pools meet the target at the longest prompt and at the shortest.
 
-    Between them the slack is concave, so it is smallest at one of the two. Moments of prefill
-    times are bounded by that of the longest prompt.
+    Parameters
+    ----------
+    sums : Sums
+        The pools' work and slots.
+    longest_tokens : shape (pools,)
+        At least as long as any prompt point of the pool.
+    replicas : shape (pools,)
+        Provisioned, more than the load.
+    engine : EngineProfile
+        The engine of all of them.
+    request : PlanRequest
+        Its target and node availability.
+    bursts : Bursts
+        Of the arrivals.
+
+    Returns
+    -------
+    bool
+        True is certain; False says nothing, and the mix of prompts decides.
+
+    Notes
+    -----
+    Between the two the slack is concave, so it is smallest at one of them. Moments of prefill
+    times are bounded by that of the longest prompt: u² ≤ q and s ≤ steepest · longest.
     """
     servers = replicas * request.node_availability
     per_s = sums.per_s

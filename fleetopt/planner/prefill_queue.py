@@ -125,7 +125,23 @@ def shared_budget(
     field: MeanField,
     burstiness: float,
 ) -> PrefillQueue:
-    """The queue, from ρ, a full iteration, E[s²]/2E[s] and E[s³]/3E[s²]; rises with each."""
+    """The queue for a shared budget, from what is known of prefill times; it rises with each.
+
+    Parameters
+    ----------
+    busy : shape (pools,)
+        ρ, share of the time that a replica prefills; 1 or more is unstable.
+    full_s : shape (pools,)
+        An iteration with a full chunk.
+    residual_s, tail_s : shape (pools,)
+        E[s²]/2E[s] and E[s³]/3E[s²] of the prefill times s.
+    servers : shape (pools,)
+        Replicas that are up.
+    field : MeanField
+        Of the same pools.
+    burstiness : float
+        z ≥ 1 of the arrivals.
+    """
     free = np.maximum(1.0 - busy, 1e-9)
     own = busy * field.decode_s / np.maximum(free * full_s, 1e-300)  # ρ'/(1 − ρ')
     common = burstiness * busy / (servers * free)
@@ -144,7 +160,17 @@ def shared_budget(
 
 
 def products_of(tokens: Array, computed_tokens: Array) -> Array:
-    """The nine products of u and q of prompts, along a new last axis."""
+    """The nine products of u and q of prompts, in the order of PRODUCTS.
+
+    Parameters
+    ----------
+    tokens, computed_tokens : shape (…,)
+        i of each prompt, and of them u = i − g that are not in the prefix cache.
+
+    Returns
+    -------
+    shape (…, 9)
+    """
     u, q = computed_tokens, computed_tokens * (2.0 * tokens - computed_tokens)
     products = np.empty((*tokens.shape, PRODUCTS))
     products[..., 0], products[..., 1] = u, q

@@ -21,7 +21,21 @@ _QUANTILE_ROUNDS: Final = 5
 
 
 def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid: Grid) -> PoolPlan:
-    """Figures of one sized pool (a batch of one)."""
+    """Figures of one sized pool.
+
+    Parameters
+    ----------
+    name : str
+        The pool's.
+    pools : Pools
+        A batch of one.
+    context_tokens : int
+        Its window C.
+    replicas : int
+        Provisioned, ≥ 1. More load than these can carry gives figures of a queue without end.
+    grid : Grid
+        For its request and the arrivals' bursts.
+    """
     request, engine = grid.request, pools.engine
     count = np.full(1, float(replicas))
     state = queues_at(pools, count, request, grid.bursts)

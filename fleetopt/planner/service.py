@@ -156,7 +156,22 @@ def running_load(per_s: NDArray[np.float64], profile: EngineProfile) -> NDArray[
 def load(
     per_s: NDArray[np.float64], slot_count: NDArray[np.float64], profile: EngineProfile
 ) -> NDArray[np.float64]:
-    """Replicas that run at full throughput to do this work; infinite without slots."""
+    """Replicas that run at full throughput to do this work.
+
+    Parameters
+    ----------
+    per_s : NDArray[np.float64], shape (7, …)
+        Work per second.
+    slot_count : NDArray[np.float64], shape (…,)
+        n of a replica, as of `slots`.
+    profile : EngineProfile
+        The pool's engine.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (…,)
+        W·I/n + h·I + κ·K + p·(i − g) + (c/2)·(i² − g²), a second; infinite where n < 1.
+    """
     base = profile.base_iteration_s * per_s[ITERATIONS] / np.maximum(slot_count, 1e-300)
     base += running_load(per_s, profile)
     return base if slot_count.min() >= 1.0 else np.where(slot_count >= 1.0, base, np.inf)

@@ -113,7 +113,17 @@ def own_time_s(mix: PromptMix, field: MeanField, engine: EngineProfile) -> Array
 
 
 def longest_own_time_s(tokens: Array, field: MeanField, engine: EngineProfile) -> Array:
-    """At least the own time of prompts with nothing cached, and convex in the tokens."""
+    """At least the own time of prompts with nothing cached, and convex in the tokens.
+
+    Parameters
+    ----------
+    tokens : shape (pools, points)
+        Prompt lengths; whole chunks are taken one too many instead of being rounded up.
+    field : MeanField
+        Of the same pools.
+    engine : EngineProfile
+        The engine of all of them.
+    """
     chunks = tokens / engine.prefill_chunk_tokens + 1.0
     if engine.prefill_is_free:
         read = engine.per_context_token_s * tokens

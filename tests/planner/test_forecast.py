@@ -1,6 +1,5 @@
 """The rate to plan for: what it anticipates, what it holds, and what no history can break."""
 
-import doctest
 import math
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 
 from fleetopt.errors import InputError
 from fleetopt.planner.arrivals import ArrivalStatistics
-from fleetopt.planner.forecast import backtest
 from fleetopt.planner.forecast.backtest import counts_ahead, pinball_loss, upper_bounds
 from fleetopt.planner.forecast.forecast import forecast_rate
 from fleetopt.planner.forecast.holt_winters import FitError, holt_winters
@@ -325,7 +323,3 @@ def test_bounds_hold_their_share_and_correct_a_bias() -> None:
     known[:6] = False
     assert np.mean(ahead[known] <= upper[known]) == pytest.approx(0.9, abs=0.01)
     assert (np.diff(upper[-1]) >= 0.0).all()
-
-
-def test_the_docstrings_examples_run() -> None:
-    assert doctest.testmod(backtest).failed == 0

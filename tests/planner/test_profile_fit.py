@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from dataclasses import replace
 from itertools import product
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from fleetopt.connectors.timing_points import read_timing_points
 from fleetopt.errors import InputError
-from fleetopt.planner import profile_fit
 from fleetopt.planner.profile_fit import TimingKind, TimingPoint, fit_profile
 
 LENGTHS, BATCHES, PROMPTS = (528, 2064, 8208), (1, 8, 32, 128), (512, 2048, 8192)
@@ -186,7 +184,3 @@ def only(kind: TimingKind, **where: int) -> list[TimingPoint]:
 def test_what_is_missing_is_named(points: list[TimingPoint], message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit_profile(points)
-
-
-def test_the_docstrings_example_runs() -> None:
-    assert doctest.testmod(profile_fit).failed == 0

@@ -28,7 +28,20 @@ MAX_GAIN: Final = 4.0
 
 
 def recent_level(counts: Array, steps: int) -> Array:
-    """The mean of the last slices goes on."""
+    """The mean of the last slices goes on.
+
+    Parameters
+    ----------
+    counts : shape (slices,)
+        Oldest first; NaN where unknown.
+    steps : int
+        Slices to forecast, ≥ 1.
+
+    Returns
+    -------
+    shape (slices, steps)
+        Paths. So do the other methods.
+    """
     known = ~np.isnan(counts)
     total = _rolling_sum(np.where(known, counts, 0.0), LEVEL_SLICES)
     size = _rolling_sum(known * 1.0, LEVEL_SLICES)
@@ -36,7 +49,13 @@ def recent_level(counts: Array, steps: int) -> Array:
 
 
 def damped_trend(counts: Array, steps: int) -> Array:
-    """A straight line through the last slices goes on, ever flatter."""
+    """A straight line through the last slices goes on, ever flatter [1]_.
+
+    References
+    ----------
+    .. [1] E. S. Gardner, E. McKenzie, "Forecasting trends in time series", Management Science
+       31 (1985), 1237-1246.
+    """
     at = np.arange(counts.size, dtype=np.float64)
     known = ~np.isnan(counts)
     y = np.where(known, counts, 0.0)
