@@ -102,38 +102,34 @@ def _forecast_rate(stored: bytes, slice_s: float, config: ForecastConfig) -> For
         why = MethodReason.NO_FORECAST if refused else MethodReason.HISTORY_TOO_SHORT
         return _by_peak(known, slice_s, config, why, refused)
     ahead = counts_ahead(counts, steps)
-    judged = _judged(tried, ahead)
-    while np.count_nonzero(judged.any(axis=1)) < MIN_ORIGINS:
-        last = tried.pop()
-        why_not = "too few known slices to judge it by"
-        refused = (Candidate(last.method, last.season_s, None, why_not), *refused)
-        if not tried:
-            return _by_peak(known, slice_s, config, MethodReason.HISTORY_TOO_SHORT, refused)
-        judged = _judged(tried, ahead)
+    judged, dropped = _comparable(tried, ahead)
+    refused = (*dropped, *refused)
+    if not tried:
+        return _by_peak(known, slice_s, config, MethodReason.HISTORY_TOO_SHORT, refused)
     uppers = [upper_bounds(one.paths, ahead, WARM_UP_SLICES, config.quantile) for one in tried]
     losses = [pinball_loss(upper, ahead, judged, config.quantile) for upper in uppers]
-    candidates = (
-        *(
-            Candidate(one.method, one.season_s, loss / slice_s)
-            for one, loss in zip(tried, losses, strict=True)
-        ),
-        *refused,
+    kept = (
+        Candidate(one.method, one.season_s, loss / slice_s)
+        for one, loss in zip(tried, losses, strict=True)
     )
     best = _best(losses)
-    # Requests may come back: what had some is planned for one a slice, or for their mean.
-    lowest = max(float(known[-RECENT_SLICES:].mean()), min(float(known.mean()), 1.0))
     found = Forecast(
-        planned_per_s=max(float(uppers[best][-1].max()), lowest) / slice_s,
+        planned_per_s=max(float(uppers[best][-1].max()), _least_count(known)) / slice_s,
         method=tried[best].method,
         reason=MethodReason.BACKTEST if config.method is None else MethodReason.SETTING,
         season_s=tried[best].season_s,
         horizon_s=config.horizon_s,
         quantile=config.quantile,
-        candidates=candidates,
+        candidates=(*kept, *refused),
     )
-    peak = _by_peak(known, slice_s, config, MethodReason.HISTORY_NEEDS_MORE, candidates)
+    peak = _by_peak(known, slice_s, config, MethodReason.HISTORY_NEEDS_MORE, found.candidates)
     is_short = config.covers_history and found.planned_per_s < peak.planned_per_s
     return peak if is_short else found
+
+
+def _least_count(known: Array) -> float:
+    """Requests may come back: what had some is planned for one a slice, or for their mean."""
+    return max(float(known[-RECENT_SLICES:].mean()), min(float(known.mean()), 1.0))
 
 
 def _by_peak(
@@ -164,6 +160,18 @@ def _judged(tried: Sequence[_Tried], ahead: Array) -> Mask:
         judged &= ~np.isnan(one.paths)
     judged[:WARM_UP_SLICES] = False
     return judged
+
+
+def _comparable(tried: list[_Tried], ahead: Array) -> tuple[Mask, tuple[Candidate, ...]]:
+    """The cells that the methods are judged by; those that leave too few are taken off the list."""
+    dropped: list[Candidate] = []
+    judged = _judged(tried, ahead)
+    while tried and np.count_nonzero(judged.any(axis=1)) < MIN_ORIGINS:
+        last = tried.pop()
+        why_not = "too few known slices to judge it by"
+        dropped.insert(0, Candidate(last.method, last.season_s, None, why_not))
+        judged = _judged(tried, ahead)
+    return judged, tuple(dropped)
 
 
 def _best(losses: Sequence[float]) -> int:
