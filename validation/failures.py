@@ -15,6 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from fleetopt.cli.plan_text import BINDINGS
+from fleetopt.planner.outcome import Binding
 from validation.measure import PoolResult, RowResult
 from validation.rows import PAPER, Arrivals
 
@@ -70,7 +72,7 @@ def facts_of(result: RowResult, pool: PoolResult) -> frozenset[str]:
         "constant targets" if is_constant else "length-aware targets",
         f"{row.admission} admission",
         kind,
-        f"sized by {pool.binding.replace('_', ' ')}",
+        f"sized by {BINDINGS[Binding(pool.binding)]}",
         f"fewer than {_SMALL_REPLICAS} replicas"
         if is_small
         else f"{_SMALL_REPLICAS} replicas or more",

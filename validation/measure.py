@@ -21,6 +21,7 @@ from fleetopt.planner.workload import Workload
 from validation import streams, traffic
 from validation.rows import Arrivals, Row
 from validation.simulated import (
+    Draw,
     Limits,
     Simulated,
     SimulatedSlots,
@@ -185,22 +186,9 @@ def _pool(
 ) -> PoolResult:
     part = streams.pools_traffic(row.traffic, fleet)[at]
     rate_per_s = row.rate_per_s * part.share
-    bounds = limits or Limits()
-    arrivals: tuple[int, ...] = (1,)
     question = [row.traffic, row.arrivals, fleet.boundary_tokens, fleet.compress_up_to_tokens, at]
-    if row.arrivals is Arrivals.TENANTS:
-        arrivals = TENANT_SEEDS
-        whole = min(TENANTS_S * row.rate_per_s, TENANT_REQUESTS, bounds.most)
-        first = max(bounds.first // len(arrivals), int(whole * part.share))
-        bounds = replace(bounds, first=first)
-
-    def draw(count: int, seed: int) -> RequestStream:
-        if row.arrivals is Arrivals.TENANTS:
-            return streams.tenants(
-                row.traffic, fleet, at, row.rate_per_s, int(count / part.share), seed
-            )
-        return streams.poisson(part, row.rate_per_s, count, seed)
-
+    draw = _draw(row, fleet, at, part)
+    seeds, bounds = _runs(row, part, limits or Limits())
     iterations = _iterations(fleet.pools[at], part.routed)
     slowdown = planned.mean_iteration_s / fleet.pools[at].profile.base_iteration_s
     seen = simulated(
@@ -212,7 +200,7 @@ def _pool(
         # Iterations get longer as a pool fills, and so it fills more slowly than requests go.
         settling_s=slowdown * settling_s(planned.mean_iteration_s * iterations),
         running=planned.slot_occupancy * planned.max_num_seqs * planned.replicas,
-        seeds=arrivals,
+        seeds=seeds,
         limits=bounds,
     )
     slots = simulated_slots(
@@ -240,6 +228,27 @@ def _pool(
         simulated=seen,
         slot_level=slots,
     )
+
+
+def _draw(row: Row, fleet: SimulatedFleet, at: int, part: streams.PoolTraffic) -> Draw:
+    """What reaches one pool, by the number of its requests and a seed."""
+
+    def draw(count: int, seed: int) -> RequestStream:
+        if row.arrivals is Arrivals.POISSON:
+            return streams.poisson(part, row.rate_per_s, count, seed)
+        whole = int(count / part.share)
+        return streams.tenants(row.traffic, fleet, at, row.rate_per_s, whole, seed)
+
+    return draw
+
+
+def _runs(row: Row, part: streams.PoolTraffic, limits: Limits) -> tuple[tuple[int, ...], Limits]:
+    """The seed of each run, and how many of the pool's requests it may take."""
+    if row.arrivals is Arrivals.POISSON:
+        return (1,), limits
+    whole = min(TENANTS_S * row.rate_per_s, TENANT_REQUESTS, limits.most)
+    first = max(limits.first // len(TENANT_SEEDS), int(whole * part.share))
+    return TENANT_SEEDS, replace(limits, first=first)
 
 
 def _iterations(pool: SimulatedPool, requests: RequestStream) -> NDArray[np.float64]:

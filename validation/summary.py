@@ -8,9 +8,11 @@ from statistics import median
 from typing import Final
 
 from benchmarks.report import Table
+from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
 from validation.cheapest import WITHIN, Answer, Kind
 from validation.failures import Case, causes, facts_of
 from validation.measure import (
+    FEWEST_REPLICAS,
     OCCUPANCY_WITHIN,
     P99_ABOVE,
     P99_BELOW,
@@ -21,6 +23,9 @@ from validation.measure import (
 )
 from validation.rows import PAPER, Arrivals
 from validation.simulated import P99_WITHIN
+
+OFTEN_PREEMPTED: Final = 0.001
+"""The preemption probability that plans are asked for."""
 
 _WORST: Final = 5
 Pair = tuple[RowResult, PoolResult]
@@ -70,8 +75,8 @@ def summary(results: Sequence[RowResult]) -> str:
     plans = sum(not one.infeasible for one in results)
     requests = sum(pool.simulated.requests for _, pool in everyone)
     lines = [
-        f"{plans} plans of {len(results)} rows, {len(everyone)} pools, {len(pairs)} of them with 5 "
-        f"replicas or more; {requests / 1e6:.0f} million requests measured.",
+        f"{plans} plans of {len(results)} rows, {len(everyone)} pools, {len(pairs)} of them with "
+        f"{FEWEST_REPLICAS} replicas or more; {requests / 1e6:.0f} million requests measured.",
         _goals(pairs).markdown(),
         _by_kind(pairs).markdown(),
         "\n".join(f"- {line}" for line in _facts(results, everyone)),
@@ -183,8 +188,8 @@ def _facts(results: Sequence[RowResult], pairs: Sequence[Pair]) -> Iterable[str]
     yield f"Diverging queues: {len(diverging)} of {len(pairs)} pools{names}."
     missed = [(one, pool) for one, pool in pairs if not pool.meets_target]
     yield (
-        f"Target missed in simulation (more than 1 % of the requests over it): {len(missed)} of "
-        f"{len(pairs)} pools"
+        f"Target missed in simulation (by more than {TTFT_VIOLATIONS_MAX:.0%} of the requests): "
+        f"{len(missed)} of {len(pairs)} pools"
         + "".join(
             f"; {one.name} ({pool.name}, {pool.simulated.violation_share:.2%})"
             for one, pool in missed
@@ -192,10 +197,10 @@ def _facts(results: Sequence[RowResult], pairs: Sequence[Pair]) -> Iterable[str]
         + "."
     )
     preempted = [pool.simulated.preempted_share for _, pool in pairs]
-    often = sum(share > 0.001 for share in preempted)
+    often = sum(share > OFTEN_PREEMPTED for share in preempted)
     yield (
-        f"Preempted requests: {max(preempted, default=0.0):.2%} at most; more than 0.1 % in "
-        f"{often} of {len(pairs)} pools."
+        f"Preempted requests: {max(preempted, default=0.0):.2%} at most; more than "
+        f"{OFTEN_PREEMPTED:.1%} in {often} of {len(pairs)} pools."
     )
     wide = sum(pool.simulated.p99_error > P99_WITHIN for _, pool in pairs)
     yield (
