@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetopt.config.settings import Settings
+
 PACKAGE = Path(__file__).parents[1] / "fleetopt"
 EXAMPLES = sorted(
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -65,10 +67,8 @@ def test_the_readme_leads_to_every_page(project: Path) -> None:
         assert f"(docs/{page.name})" in readme, f"README.md has no link to {page.name}"
 
 
-@pytest.mark.parametrize("setting", ["kafka", "redis", "window", "ingest", "replan", "worker"])
+@pytest.mark.parametrize("setting", sorted(Settings.model_fields.keys() - {"fleets", "profiles"}))
 def test_pages_name_only_settings_that_exist(project: Path, setting: str) -> None:
-    from fleetopt.config.settings import Settings
-
     known = Settings().model_dump()[setting]
     for page in pages(project):
         for name in re.findall(rf"`{setting}\.([a-z_0-9]+)", page.read_text()):

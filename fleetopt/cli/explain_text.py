@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fleetopt.cli.output import console, cost, percent, seconds, table, tokens
+from fleetopt.cli.output import console, cost, percent, seconds, signed_percent, table, tokens
 from fleetopt.cli.plan_text import BINDINGS, bullets
 from fleetopt.planner.explain import FLAT_WITHIN, BoundaryCost, Explanation, Neighbour, Premise
 
@@ -163,7 +163,7 @@ def _sensitivities(why: Explanation, plan: Plan, workload: Workload, request: Pl
             _value(one.premise, one.value),
             _value(one.premise, now[one.premise]),
             "infeasible" if one.cost_per_h is None else cost(one.cost_per_h, why.unit),
-            "–" if change is None else _signed_percent(change / plan.minimised_per_h),
+            "–" if change is None else signed_percent(change / plan.minimised_per_h),
         )
     return shown
 
@@ -174,11 +174,6 @@ def _value(premise: Premise, value: float) -> str:
     if premise in (Premise.COMPRESSIBLE_SHARE, Premise.CACHED_SHARE):
         return percent(value, 0)
     return seconds(value)
-
-
-def _signed_percent(ratio: float) -> str:
-    rounded = round(100.0 * ratio, 1) + 0.0  # no minus before a zero
-    return f"{rounded:+.1f} %" if rounded else "0.0 %"
 
 
 def _ten_ms(why: Explanation) -> str:

@@ -109,6 +109,12 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{share * 100:.{digits}f} %"
 
 
+def signed_percent(ratio: float) -> str:
+    """Show a change."""
+    rounded = round(100.0 * ratio, 1) + 0.0  # no minus before a zero
+    return f"{rounded:+.1f} %" if rounded else "0.0 %"
+
+
 def seconds(value: float | None) -> str:
     """Show a duration in the unit that reads best."""
     if value is None:

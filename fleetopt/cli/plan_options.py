@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fleetopt.config.settings import Settings
+    from fleetopt.planner.engine import EngineProfile
 
 
 def check_share(value: float | None) -> float | None:
@@ -107,6 +108,19 @@ BY_GPU: Final[Mapping[str, str]] = {
     "carbon_intensity": "carbon_g_per_kwh",
 }
 """The same for options with a value by GPU type."""
+
+
+def engines_named(
+    option: str, names: Iterable[str], catalogue: Mapping[str, EngineProfile]
+) -> list[EngineProfile]:
+    """Return the engines that an option names."""
+    from fleetopt.config.profiles import load_profile
+    from fleetopt.errors import ConfigError
+
+    try:
+        return [load_profile(name, catalogue) for name in names]
+    except ConfigError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
 
 
 def settings_with(options: Mapping[str, Any]) -> Settings:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fleetopt.cli.output import ExitCode, Output, print_error, print_json
+from fleetopt.cli.plan_options import engines_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,15 +50,7 @@ def pool_profiles(
     names: Sequence[str], catalogue: Mapping[str, EngineProfile]
 ) -> list[EngineProfile]:
     """Return the engines that each pool chooses from; none where there is no choice."""
-    from fleetopt.config.profiles import load_profile
-    from fleetopt.errors import ConfigError
-
-    if len(names) < 2:
-        return []
-    try:
-        return [load_profile(name, catalogue) for name in names]
-    except ConfigError as error:
-        raise typer.BadParameter(f"--profile: {error}") from error
+    return engines_named("--profile", names, catalogue) if len(names) > 1 else []
 
 
 def compare_pools(

@@ -104,9 +104,7 @@ def _signed_small(value: float) -> str:
 
 
 def _signed_percent(ratio: float) -> str:
-    shown = f"{100 * ratio:+.1f}"
-    shown = "0.0" if shown[1:] == "0.0" else shown.replace("-", "−")
-    return f"{shown}\N{NO-BREAK SPACE}%"
+    return output.signed_percent(ratio).replace("-", "−").replace(" ", "\N{NO-BREAK SPACE}")
 
 
 _FILTERS: Final[dict[str, Callable[..., Any]]] = {

@@ -29,12 +29,13 @@ from fleetopt.cli.plan_options import (
     OutputShareOption,
     ProfilesOption,
     TrafficArgument,
+    engines_named,
     settings_with,
 )
 from fleetopt.cli.progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from fleetopt.planner.engine import EngineProfile
     from fleetopt.planner.plan import Infeasible, Plan, PlanRequest
@@ -135,14 +136,19 @@ def whatif(
     rates = _numbers("--arrival-rate", arrival_rate)
     targets = _values("--slo-ttft-p99", slo_ttft_p99)
     engines = _values("--profile", profile)
-    shorts = _values("--short-profile", short_profile) or engines
-    longs = _values("--long-profile", long_profile) or engines
+    shorts = _values("--short-profile", short_profile)
+    longs = _values("--long-profile", long_profile)
     gammas = _numbers("--gamma-max", gamma_max)
-    _check_rows(rates, targets, shorts, longs, gammas)
+    _check_rows(rates, targets, shorts or engines, longs or engines, gammas)
     path = settings.path_of(fleet)
     catalogue = fleet_catalogue(chosen, load_catalogue(settings.profiles), path)
     base = plan_request(chosen, catalogue, boundary, path)
-    requests = _requests(base, catalogue, targets, (shorts, longs), gammas)
+    every = engines_named("--profile", engines, catalogue)
+    pools = (
+        engines_named("--short-profile", shorts, catalogue) or every or [base.short_profile],
+        engines_named("--long-profile", longs, catalogue) or every or [base.long_profile],
+    )
+    requests = _requests(base, targets, pools, gammas)
     traffic = read_traffic(
         file,
         fleet=fleet,
@@ -175,31 +181,18 @@ def _check_rows(*axes: Sequence[object]) -> None:
 
 def _requests(
     base: PlanRequest,
-    catalogue: Mapping[str, EngineProfile],
     targets: Sequence[str],
-    engines: tuple[Sequence[str], Sequence[str]],
+    engines: tuple[Sequence[EngineProfile], Sequence[EngineProfile]],
     gammas: Sequence[float],
 ) -> list[PlanRequest]:
     """Every combination; an axis without values keeps the base's."""
     from fleetopt.planner.target import TtftTarget
 
     slos = [TtftTarget.parse(text) for text in targets] or [base.slo_ttft_p99]
-    shorts = _engines(engines[0], catalogue) or [base.short_profile]
-    longs = _engines(engines[1], catalogue) or [base.long_profile]
     return [
         replace(base, slo_ttft_p99=slo, short_profile=one, long_profile=other, gamma_max=gamma)
-        for slo, one, other, gamma in product(slos, shorts, longs, gammas or [base.gamma_max])
+        for slo, one, other, gamma in product(slos, *engines, gammas or [base.gamma_max])
     ]
-
-
-def _engines(names: Sequence[str], catalogue: Mapping[str, EngineProfile]) -> list[EngineProfile]:
-    from fleetopt.config.profiles import load_profile
-    from fleetopt.errors import ConfigError
-
-    try:
-        return [load_profile(name, catalogue) for name in names]
-    except ConfigError as error:
-        raise typer.BadParameter(f"--profile: {error}") from error
 
 
 def _plans(

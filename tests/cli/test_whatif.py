@@ -152,3 +152,9 @@ def test_wrong_values_are_one_line_and_exit_code_2(
     assert done.out == ""
     assert done.err.count("\n") == 1
     assert says in done.err
+
+
+def test_an_engine_that_does_not_exist_is_named_with_its_option(cli: Cli, trace: Path) -> None:
+    done = cli("whatif", trace, "--long-profile", "h100/none")
+    assert done.code == 2
+    assert "--long-profile: there is no engine profile 'h100/none'" in done.err

@@ -7,7 +7,16 @@ from numpy.typing import NDArray
 
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import BINS, EDGES_TOKENS
-from fleetopt.planner.moments import Compressibility, cached_parts
+from fleetopt.planner.moments import (
+    COMPLETION,
+    COMPLETION_SQ,
+    COUNT,
+    CROSS,
+    PROMPT,
+    PROMPT_SQ,
+    Compressibility,
+    cached_parts,
+)
 from fleetopt.planner.simulate.stream import RequestStream
 from fleetopt.planner.workload import Workload
 
@@ -51,7 +60,7 @@ def poisson_stream(
         return RequestStream(np.zeros(0), nothing, nothing, nothing, nothing)
     arrival_s = np.cumsum(rng.exponential(1.0 / workload.arrival_rate_per_s, count))
     values = workload.moments.values.reshape(len(Compressibility) * BINS, -1)
-    cell = rng.choice(values.shape[0], count, p=values[:, 0] / values[:, 0].sum())
+    cell = rng.choice(values.shape[0], count, p=values[:, COUNT] / values[:, COUNT].sum())
     length, completion = _lengths(values, cell, rng)
     prompt = length - completion
     hit_share, cached_part = cached_parts(values.T)
@@ -93,8 +102,9 @@ def _lengths(
     values: Array, cell: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """L and o of requests in these cells (class and bin)."""
-    count = np.maximum(values[:, 0], 1e-300)
-    i, o, ii, io, oo = (values[:, row] / count for row in range(1, 6))
+    count = np.maximum(values[:, COUNT], 1e-300)
+    rows = (PROMPT, COMPLETION, PROMPT_SQ, CROSS, COMPLETION_SQ)
+    i, o, ii, io, oo = (values[:, row] / count for row in rows)
     edges = np.concatenate(([0.0], EDGES_TOKENS.astype(np.float64)))
     low = np.tile(np.concatenate((edges[:-1] + 1.0, [0.0])), len(Compressibility))
     high = np.tile(np.concatenate((edges[1:], [0.0])), len(Compressibility))
