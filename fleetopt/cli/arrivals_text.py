@@ -1,8 +1,10 @@
-"""What was measured of arrivals, and the rate that is planned for, in words."""
+"""What was measured of arrivals, and the rate that is planned for, in words and as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from fleetopt.planner.forecast.outcome import Forecast, Method, MethodReason
 
@@ -24,6 +26,12 @@ REASONS: Final[dict[MethodReason, str]] = {
     MethodReason.NO_ARRIVALS: "there were no arrivals",
     MethodReason.HISTORY_NEEDS_MORE: "the trace has had more than is forecast",
 }
+
+
+def arrivals_json(measured: ArrivalStatistics) -> dict[str, Any]:
+    """Return what `--output json` prints of the arrivals."""
+    scales = [one._asdict() for one in measured.dispersion_by_scale]
+    return {**msgspec.to_builtins(measured), "dispersion_by_scale": scales}
 
 
 def describe_rates(measured: ArrivalStatistics, planned_per_s: float) -> str:

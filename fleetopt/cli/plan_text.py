@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fleetopt.cli.arrivals_text import describe_burstiness, describe_rates
+from fleetopt.cli.arrivals_text import arrivals_json, describe_burstiness, describe_rates
 from fleetopt.cli.output import (
     console,
     cost,
@@ -139,7 +139,7 @@ def traffic_json(traffic: Traffic) -> dict[str, Any]:
         "dispersion": traffic.workload.dispersion,
         "cached_prompt_share": traffic.workload.moments.cached_share,
         "cache_known_share": traffic.workload.cache_known_share,
-        "measured_arrivals": msgspec.to_builtins(traffic.arrivals),
+        "measured_arrivals": traffic.arrivals and arrivals_json(traffic.arrivals),
         "assumptions": traffic.assumptions,
         "notes": traffic.notes,
     }

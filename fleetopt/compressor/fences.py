@@ -20,7 +20,27 @@ from fleetopt.compressor.lines import Flags, Lines, Mark
 _FENCE: Final = re.compile(r"(?:[> \t]|[-*+][ \t]|[0-9]{1,9}[.)][ \t])*(`{3,}|~{3,})([^`]*)$")
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w+)(\*?)\}")
 _MATHS: Final = frozenset(
-    ["equation", "align", "alignat", "gather", "multline", "eqnarray", "math", "displaymath", "matrix", "cases", "array", "split", "tabular", "table", "longtable", "figure", "tikzpicture", "algorithm", "algorithmic"]
+    [
+        "equation",
+        "align",
+        "alignat",
+        "gather",
+        "multline",
+        "eqnarray",
+        "math",
+        "displaymath",
+        "matrix",
+        "cases",
+        "array",
+        "split",
+        "tabular",
+        "table",
+        "longtable",
+        "figure",
+        "tikzpicture",
+        "algorithm",
+        "algorithmic",
+    ]
 )
 _LISTINGS: Final = frozenset(("verbatim", "lstlisting", "minted", "Verbatim", "code"))
 _TAGS: Final = re.compile(r"<(script|style|svg)\b", re.IGNORECASE)

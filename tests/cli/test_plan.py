@@ -110,6 +110,8 @@ def test_a_trace_brings_its_own_rate_and_its_bad_rows_are_said(cli: Cli, trace: 
     assert traffic["bad_rows"] == 1
     assert traffic["measured_arrivals"]["mean_per_s"] == pytest.approx(20, rel=0.01)
     assert traffic["arrival_rate_per_s"] == traffic["measured_arrivals"]["planned_per_s"]
+    scales = traffic["measured_arrivals"]["dispersion_by_scale"]
+    assert {tuple(one) for one in scales} == {("window_s", "z")}
     assert "line 3002: TIMESTAMP 'never'" in traffic["notes"][1]
     table = cli("plan", trace, "--slo-ttft-p99", "2s").out
     assert "1 bad rows were left out" in table

@@ -56,9 +56,7 @@ def covered(text: str) -> tuple[Block, ...]:
 def test_blocks_cover_the_text_in_order_and_alternate(text: str) -> None:
     found = covered(text)
     assert all(block.start < block.end for block in found)
-    assert all(
-        one.content is not other.content for one, other in itertools.pairwise(found)
-    )
+    assert all(one.content is not other.content for one, other in itertools.pairwise(found))
     assert found == blocks(text)
 
 
