@@ -26,8 +26,12 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _BATCH: Final = 512
-_ROUNDING: Final = 1e-9
+"""Pools that are sized together: more no longer fit into a processor's cache."""
+
 _ENDLESS: Final = 1e300
+"""A load of more has no replicas: the engine holds no context of this window."""
+
+_ROUNDING: Final = 1e-9
 _TIE: Final = 1e-9
 """Among fleets whose whole replicas cost the same, the one with the least load is preferred."""
 

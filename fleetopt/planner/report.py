@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 
 _QUANTILE_POINTS: Final = 9
 _QUANTILE_ROUNDS: Final = 5
+"""Each round takes an eighth of the interval: five find the P99 to 1/32,768 of the longest time."""
 
 
 def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid: Grid) -> PoolPlan:

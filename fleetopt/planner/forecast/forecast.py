@@ -31,7 +31,11 @@ from fleetopt.planner.forecast.outcome import (
 )
 
 RECENT_SLICES: Final = 3
+"""What is planned is never below what these few had: a forecast must not deny the present."""
+
 WARM_UP_SLICES: Final = 6
+"""Nothing is judged before a level of five slices is known and one comes after them."""
+
 MIN_ORIGINS: Final = 20
 """Slices that every method must have forecast from: errors of fewer have no 95th percentile."""
 
@@ -43,6 +47,7 @@ PREFERENCE: Final = 0.02
 """A method must be better by this share than a simpler one, lest they take turns."""
 
 REMEMBERED: Final = 1_024
+"""Forecasts kept, one a fleet; the key is its whole history, 0.5 kB for an hour of minutes."""
 
 
 @dataclass(frozen=True)

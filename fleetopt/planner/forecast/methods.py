@@ -17,6 +17,8 @@ LEVEL_SLICES: Final = 5
 """The level is the mean of so many slices: one alone is mostly noise."""
 
 TREND_SLICES: Final = 12
+"""So many slices tell a slope from noise, and few enough follow a turn."""
+
 MIN_TREND_SLICES: Final = 3
 DAMPING: Final = 0.95
 """What is left of a trend from one slice to the next."""
@@ -25,6 +27,7 @@ GAIN_SHARE: Final = 24
 """The gain on the season before is measured over this part of a season."""
 
 MAX_GAIN: Final = 4.0
+"""A season that brings more than fourfold is another traffic, not a gain."""
 
 
 def recent_level(counts: Array, steps: int) -> Array:
