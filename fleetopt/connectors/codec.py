@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from fleetopt.connectors.wire import (
+    Bytes,
+    CategoryCode,
     ClassCode,
     EpochSeconds,
     Flag,
@@ -37,6 +39,8 @@ CELLS: Final[Mapping[str, Any]] = {
     "q": Tokens | None,
     "s": Flag | bool | None,
     "h": Tokens | None,
+    "b": Bytes | None,
+    "k": CategoryCode | None,
 }
 """What one cell of each column may be when rows are judged one by one."""
 
@@ -63,6 +67,8 @@ class LooseBatch(Struct, frozen=True, gc=False):
     q: list[Raw] | None = None
     s: list[Raw] | None = None
     h: list[Raw] | None = None
+    b: list[Raw] | None = None
+    k: list[Raw] | None = None
     src: SourceName = ""
     seq: Sequence = 0
     until_s: EpochSeconds | None = None

@@ -5,19 +5,28 @@ Owns the arrays and their limits; knows no wire format and no window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.planner.bytes_per_token import UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility
+
+Whole = TypeVar("Whole", np.int64, np.int8)
 
 MAX_TOKENS: Final = 1 << 30
 """Token counts above this are taken for corruption, not for a prompt."""
 
 CACHE_UNKNOWN: Final = -1
 """In `cached_tokens`: the log doesn't say, or says it of a prompt that compression changed."""
+
+BYTES_UNKNOWN: Final = -1
+"""In `prompt_bytes`: the log doesn't say."""
+
+MAX_BYTES: Final = 1 << 40
 
 MIN_ARRIVAL_S: Final = 0.0
 MAX_ARRIVAL_S: Final = 1e11
@@ -47,6 +56,10 @@ class RequestColumns:
     """False where the request arrived but its tokens are unknown: failed, rejected, no usage."""
     cached_tokens: NDArray[np.int64] | None = None
     """Of the prompt, in the prefix cache, or CACHE_UNKNOWN; None where all are unknown."""
+    prompt_bytes: NDArray[np.int64] | None = None
+    """UTF-8 bytes of the prompt before compression, or BYTES_UNKNOWN; None where all are."""
+    category: NDArray[np.int8] | None = None
+    """Index into the planner's CATEGORIES; kept with the bytes, which are told by category."""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -60,6 +73,8 @@ class RequestColumns:
             self.compressibility[rows],
             self.measured[rows],
             None if self.cached_tokens is None else self.cached_tokens[rows],
+            None if self.prompt_bytes is None else self.prompt_bytes[rows],
+            None if self.category is None else self.category[rows],
         )
 
 
@@ -73,18 +88,22 @@ def concatenate(parts: list[RequestColumns]) -> RequestColumns:
         np.concatenate([part.completion_tokens for part in parts]),
         np.concatenate([part.compressibility for part in parts]),
         np.concatenate([part.measured for part in parts]),
-        _cached(parts),
+        _joined([part.cached_tokens for part in parts], parts, CACHE_UNKNOWN),
+        _joined([part.prompt_bytes for part in parts], parts, BYTES_UNKNOWN),
+        _joined([part.category for part in parts], parts, UNKNOWN_CATEGORY),
     )
 
 
-def _cached(parts: list[RequestColumns]) -> NDArray[np.int64] | None:
-    if all(part.cached_tokens is None for part in parts):
+def _joined(
+    columns: Sequence[NDArray[Whole] | None], parts: list[RequestColumns], unknown: int
+) -> NDArray[Whole] | None:
+    """Join a column that parts may lack; None where all do."""
+    kind = next((column.dtype for column in columns if column is not None), None)
+    if kind is None:
         return None
     return np.concatenate(
         [
-            np.full(len(part), CACHE_UNKNOWN, dtype=np.int64)
-            if part.cached_tokens is None
-            else part.cached_tokens
-            for part in parts
+            np.full(len(part), unknown, dtype=kind) if column is None else column
+            for column, part in zip(columns, parts, strict=True)
         ]
     )

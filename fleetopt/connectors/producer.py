@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from fleetopt.connectors.columns import CATEGORY_COMPRESSIBILITY
+from fleetopt.connectors.rows import CATEGORY_CODES
 from fleetopt.connectors.wire import COLUMNS_VERSION, RequestBatch, RequestLog, encode_batch
 from fleetopt.errors import ServiceError
 from fleetopt.planner.moments import Compressibility
@@ -55,6 +56,8 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
     classes = [int(CATEGORY_COMPRESSIBILITY[record.category]) for record in records]
     unknown = [int(record.status not in (None, "ok")) for record in records]
     cached = [record.cached_prompt_tokens for record in records]
+    sizes = [record.prompt_bytes for record in records]
+    has_sizes = any(size is not None for size in sizes)
     compressed = any(record.original_prompt_tokens is not None for record in records)
     return RequestBatch(
         v=COLUMNS_VERSION,
@@ -66,6 +69,8 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
         q=[_uncompressed(record) for record in records] if compressed else None,
         s=unknown if any(unknown) else None,
         h=cached if any(tokens is not None for tokens in cached) else None,
+        b=sizes if has_sizes else None,
+        k=[CATEGORY_CODES[record.category] for record in records] if has_sizes else None,
         src=src,
         seq=seq,
     )

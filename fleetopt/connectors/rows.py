@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from fleetopt.connectors.codec import CELLS, NOT_DECODABLE, Codec, LooseBatch
 from fleetopt.connectors.columns import (
+    BYTES_UNKNOWN,
     CACHE_UNKNOWN,
     CATEGORY_COMPRESSIBILITY,
     RequestColumns,
 )
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestBatch, RequestLog
+from fleetopt.planner.bytes_per_token import CATEGORIES, UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility
 
 MAX_DETAIL: Final = 300
@@ -29,6 +31,14 @@ class _Row(NamedTuple):
     compressibility: int
     measured: bool
     cached_tokens: int
+    prompt_bytes: int
+    category: int
+
+
+CATEGORY_CODES: Final[dict[str | None, int]] = {
+    **{name: code for code, name in enumerate(CATEGORIES)},
+    None: UNKNOWN_CATEGORY,
+}
 
 
 def columns_of_records(records: list[RequestLog]) -> RequestColumns:
@@ -51,6 +61,25 @@ def columns_of_records(records: list[RequestLog]) -> RequestColumns:
             dtype=np.bool_,
         ),
         _cached_of_records(records),
+        *_bytes_of_records(records),
+    )
+
+
+def _bytes_of_records(
+    records: list[RequestLog],
+) -> tuple[NDArray[np.int64], NDArray[np.int8]] | tuple[None, None]:
+    """Return the prompts' bytes and the categories; None where no record says how many bytes."""
+    if all(record.prompt_bytes is None for record in records):
+        return None, None
+    return (
+        np.array(
+            [
+                BYTES_UNKNOWN if record.prompt_bytes is None else record.prompt_bytes
+                for record in records
+            ],
+            dtype=np.int64,
+        ),
+        np.array([CATEGORY_CODES[record.category] for record in records], dtype=np.int8),
     )
 
 
@@ -87,7 +116,18 @@ def columns_of_batch(batch: RequestBatch) -> RequestColumns:
         else np.array(batch.c, dtype=np.int8),
         measured,
         None if batch.h is None else _cached_of_batch(batch.h, sent_tokens, batch.q),
+        *_bytes_of_batch(batch),
     )
+
+
+def _bytes_of_batch(
+    batch: RequestBatch,
+) -> tuple[NDArray[np.int64], NDArray[np.int8]] | tuple[None, None]:
+    if batch.b is None:
+        return None, None
+    found = [BYTES_UNKNOWN if one is None else one for one in batch.b]
+    codes = [UNKNOWN_CATEGORY] * len(found) if batch.k is None else batch.k
+    return np.array(found, dtype=np.int64), np.array(codes, dtype=np.int8)
 
 
 def _cached_of_batch(
@@ -104,7 +144,7 @@ def _cached_of_batch(
 def lengths(batch: RequestBatch | LooseBatch) -> list[int]:
     """Return the different lengths of a batch's columns, shortest first."""
     columns: tuple[Sequence[Any] | None, ...]
-    columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s, batch.h)
+    columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s, batch.h, batch.b, batch.k)
     return sorted({len(column) for column in columns if column is not None})
 
 
@@ -119,7 +159,7 @@ def judge(batch: LooseBatch, codec: Codec) -> tuple[RequestColumns, list[Rejecte
         else:
             reason, detail = row
             refused.setdefault(reason, (f"row {at}: {detail}", []))[1].append(at)
-    return _columns_of_rows(good, has_cached=batch.h is not None), [
+    return _columns_of_rows(good, has_cached=batch.h is not None, has_bytes=batch.b is not None), [
         Rejected(
             reason, more(detail, len(rows)), codec.encode(_as_sent(batch, rows)), rows=len(rows)
         )
@@ -160,6 +200,8 @@ def _row(batch: LooseBatch, at: int, codec: Codec) -> _Row | tuple[Rejection, st
         Compressibility.UNKNOWN if cells["c"] is None else cells["c"],
         cells["p"] > 0 and not cells["s"],
         _cached(cells["h"], cells["p"], cells["q"]),
+        BYTES_UNKNOWN if cells["b"] is None else cells["b"],
+        UNKNOWN_CATEGORY if cells["k"] is None else cells["k"],
     )
 
 
@@ -173,7 +215,7 @@ def _as_sent(batch: LooseBatch, rows: list[int]) -> dict[str, Any]:
     }
 
 
-def _columns_of_rows(rows: list[_Row], *, has_cached: bool) -> RequestColumns:
+def _columns_of_rows(rows: list[_Row], *, has_cached: bool, has_bytes: bool) -> RequestColumns:
     return RequestColumns(
         np.array([row.arrival_s for row in rows], dtype=np.float64),
         np.array([row.prompt_tokens for row in rows], dtype=np.int64),
@@ -181,4 +223,6 @@ def _columns_of_rows(rows: list[_Row], *, has_cached: bool) -> RequestColumns:
         np.array([row.compressibility for row in rows], dtype=np.int8),
         np.array([row.measured for row in rows], dtype=np.bool_),
         np.array([row.cached_tokens for row in rows], dtype=np.int64) if has_cached else None,
+        np.array([row.prompt_bytes for row in rows], dtype=np.int64) if has_bytes else None,
+        np.array([row.category for row in rows], dtype=np.int8) if has_bytes else None,
     )

@@ -13,7 +13,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from fleetopt.connectors.columns import MAX_ARRIVAL_S, MAX_TOKENS, MIN_ARRIVAL_S
+from fleetopt.connectors.columns import MAX_ARRIVAL_S, MAX_BYTES, MAX_TOKENS, MIN_ARRIVAL_S
+from fleetopt.planner.bytes_per_token import UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility
 
 COLUMNS_VERSION: Final = 1
@@ -29,6 +30,8 @@ EpochSeconds = Annotated[float, Meta(gt=MIN_ARRIVAL_S, lt=MAX_ARRIVAL_S)]
 """The open interval also refuses NaN, which MessagePack can carry."""
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 ClassCode = Annotated[int, Meta(ge=0, le=int(max(Compressibility)))]
+CategoryCode = Annotated[int, Meta(ge=0, le=UNKNOWN_CATEGORY)]
+Bytes = Annotated[int, Meta(ge=0, le=MAX_BYTES)]
 Flag = Annotated[int, Meta(ge=0, le=1)]
 Sequence = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -68,7 +71,7 @@ class RequestLog(Struct, frozen=True, gc=False, omit_defaults=True):
     original_prompt_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     cached_prompt_tokens: Tokens | None = None
-    prompt_bytes: Annotated[int, Meta(ge=0)] | None = None
+    prompt_bytes: Bytes | None = None
     category: Literal["prose", "rag", "code", "tool", "chat", "other"] | None = None
     pool: Literal["short", "long"] | None = None
     ttft_s: Seconds | None = None
@@ -94,6 +97,8 @@ class RequestBatch(Struct, frozen=True, gc=False, omit_defaults=True):
     q: list[Tokens] | None = None  # prompt tokens before compression
     s: list[Flag] | None = None  # 1 where the tokens are unknown (failed or rejected)
     h: list[Tokens | None] | None = None  # of `p`, in the prefix cache; None where unknown
+    b: list[Bytes | None] | None = None  # UTF-8 bytes of the prompt before compression
+    k: list[CategoryCode] | None = None  # category by row
     src: SourceName = ""
     seq: Sequence = 0
     until_s: EpochSeconds | None = None

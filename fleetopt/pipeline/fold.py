@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from fleetopt.connectors.columns import CACHE_UNKNOWN, RequestColumns, concatenate
+from fleetopt.connectors.columns import BYTES_UNKNOWN, CACHE_UNKNOWN, RequestColumns, concatenate
 from fleetopt.connectors.decode import Batch, decode_message
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestLog
@@ -176,6 +176,7 @@ def _as_json(fleet: str, columns: RequestColumns) -> bytes:
             "c": columns.compressibility.tolist(),
             "s": (~columns.measured).astype(int).tolist(),
             **_cached(columns),
+            **_bytes(columns),
         }
     )
 
@@ -185,3 +186,11 @@ def _cached(columns: RequestColumns) -> dict[str, list[int | None]]:
         return {}
     cached = columns.cached_tokens.tolist()
     return {"h": [None if tokens == CACHE_UNKNOWN else tokens for tokens in cached]}
+
+
+def _bytes(columns: RequestColumns) -> dict[str, list[int | None]]:
+    if columns.prompt_bytes is None or columns.category is None:
+        return {}
+    found = columns.prompt_bytes.tolist()
+    sizes = [None if size == BYTES_UNKNOWN else size for size in found]
+    return {"b": sizes, "k": columns.category.tolist()}

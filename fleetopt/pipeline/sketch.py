@@ -19,6 +19,7 @@ from fleetopt.connectors.columns import CACHE_UNKNOWN, RequestColumns
 from fleetopt.connectors.sketch_store import LAYOUT_VERSION
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import EDGES_TOKENS, bin_holding
+from fleetopt.planner.bytes_per_token import RatioCounts, no_ratios, ratio_counts
 from fleetopt.planner.moments import MOMENTS, TokenMoments
 
 CENTROIDS: Final = 100
@@ -36,6 +37,8 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     total_tokens: bytes
     prompt_tokens: bytes
     cache_known: int = 0  # absent in older versions, which are told apart by their number
+    ratio_cells: bytes = b""  # uint16, indices of the counts of bytes per token that are not 0
+    ratio_counts: bytes = b""  # uint32, those counts
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -53,15 +56,24 @@ def cells_in(slice_s: int) -> int:
 
 
 class Sketch:
-    """Requests of one slice: moments, arrival counts, digests of total and prompt tokens."""
+    """Requests of one slice: moments, arrival counts, digests, and bytes per prompt token."""
 
-    __slots__ = ("arrivals", "cache_known_count", "moments", "prompt_tokens", "total_tokens")
+    __slots__ = (
+        "arrivals",
+        "cache_known_count",
+        "moments",
+        "prompt_tokens",
+        "ratios",
+        "total_tokens",
+    )
 
     def __init__(self, cells: int) -> None:
         self.arrivals: NDArray[np.uint32] = np.zeros(cells, dtype=np.uint32)
         self.moments = TokenMoments.zero()
         self.cache_known_count = 0
         """Requests whose log says how much of the prompt was cached; the others count as none."""
+        self.ratios: RatioCounts | None = None
+        """Bytes per prompt token; None where no log says how many bytes its prompt had."""
         self.total_tokens = TDigest(max_centroids=CENTROIDS)
         self.prompt_tokens = TDigest(max_centroids=CENTROIDS)
 
@@ -94,6 +106,10 @@ class Sketch:
         self.moments = self.moments + TokenMoments.from_requests(
             columns.prompt_tokens, columns.completion_tokens, columns.compressibility, cached
         )
+        if columns.prompt_bytes is not None and columns.category is not None:
+            self._add_ratios(
+                ratio_counts(columns.prompt_bytes, columns.prompt_tokens, columns.category)
+            )
         total_tokens = columns.prompt_tokens + columns.completion_tokens
         # fastdigest reads a list of floats 3 times as fast as an array.
         self.total_tokens.batch_update(total_tokens.astype(np.float64).tolist())
@@ -109,8 +125,13 @@ class Sketch:
         self.arrivals += other.arrivals
         self.moments = self.moments + other.moments
         self.cache_known_count += other.cache_known_count
+        if other.ratios is not None:
+            self._add_ratios(other.ratios)
         self.total_tokens.merge_inplace(other.total_tokens)
         self.prompt_tokens.merge_inplace(other.prompt_tokens)
+
+    def _add_ratios(self, counts: RatioCounts) -> None:
+        self.ratios = counts + (no_ratios() if self.ratios is None else self.ratios)
 
     def quantile(self, fraction: float) -> float | None:
         """Return total tokens that this share of requests does not exceed.
@@ -166,6 +187,8 @@ class Sketch:
         """Return the sketch as bytes; rows of moments that are zero take none."""
         rows = self.moments.values.reshape(-1, MOMENTS)
         filled = np.flatnonzero(rows[:, 0])
+        ratios = (no_ratios() if self.ratios is None else self.ratios).reshape(-1)
+        seen = np.flatnonzero(ratios)
         stored = _encoder.encode(
             _Stored(
                 LAYOUT_VERSION,
@@ -175,6 +198,8 @@ class Sketch:
                 self.total_tokens.to_bytes(),
                 self.prompt_tokens.to_bytes(),
                 self.cache_known_count,
+                seen.astype(np.uint16).tobytes(),
+                ratios[seen].tobytes(),
             )
         )
         return _checksum(stored) + stored
@@ -203,6 +228,11 @@ class Sketch:
             values.reshape(-1, MOMENTS)[filled] = moments
             sketch.moments = TokenMoments(values)
             sketch.cache_known_count = stored.cache_known
+            if stored.ratio_cells:
+                counts = no_ratios()
+                seen = np.frombuffer(stored.ratio_cells, dtype=np.uint16)
+                counts.reshape(-1)[seen] = np.frombuffer(stored.ratio_counts, dtype=np.uint32)
+                sketch.ratios = counts
             sketch.total_tokens = TDigest.from_bytes(stored.total_tokens)
             sketch.prompt_tokens = TDigest.from_bytes(stored.prompt_tokens)
         except (msgspec.DecodeError, ValueError, IndexError) as error:

@@ -8,7 +8,8 @@ left out of the rates; it is not zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,15 @@ from numpy.typing import NDArray
 from fleetopt.pipeline.sketch import Sketch, cell_s, cells_in
 from fleetopt.pipeline.window import FleetMeta, WindowConfig
 from fleetopt.planner.arrivals import DEFAULT_FORECAST
+from fleetopt.planner.bytes_per_token import moving_average
 from fleetopt.planner.effects import Event, Idle, Observed, Trigger
 from fleetopt.planner.forecast.outcome import ForecastConfig
-from fleetopt.planner.recommendation import Evidence, Lengths
+from fleetopt.planner.recommendation import BytesPerToken, Evidence, Lengths
 from fleetopt.planner.record import forecast_record
 from fleetopt.planner.workload import ArrivalStatistics, Workload
+
+HALF_LIFE_SHARE: Final = 0.25
+"""Of the window: how much older a slice is that counts half as much in bytes per token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,16 @@ class FleetView:
     accepted: int
     late: int
     watermark_s: float
+    bytes_per_token: Mapping[str, BytesPerToken] = field(default_factory=dict)
+    """By category, of the closed slices."""
 
 
 def event_of(seen: FleetView, trigger: Trigger) -> Event:
     """Return what the replanner is told of a window: requests, none, or nothing known."""
     if seen.workload is None and seen.evidence is not None:
         return Idle(seen.evidence)
-    return Observed(seen.workload, seen.evidence, trigger, _lengths(seen.sketch))
+    lengths = _lengths(seen.sketch)
+    return Observed(seen.workload, seen.evidence, trigger, lengths, seen.bytes_per_token)
 
 
 def _lengths(sketch: Sketch) -> Lengths | None:
@@ -89,6 +97,14 @@ def view(
         accepted=sum(meta.accepted for meta, _ in parts),
         late=sum(meta.late for meta, _ in parts),
         watermark_s=watermark_s,
+        bytes_per_token=moving_average(
+            (
+                (closed_below - 1 - index, ratios)
+                for index in sorted(merged)
+                if (ratios := merged[index].ratios) is not None
+            ),
+            config.slices * HALF_LIFE_SHARE,
+        ),
     )
 
 

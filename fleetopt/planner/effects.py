@@ -1,9 +1,16 @@
 """What goes into the replanner and what comes out: events and effects, all frozen values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleetopt.planner.recommendation import AlertKind, Evidence, Lengths, Recommendation
+from fleetopt.planner.recommendation import (
+    AlertKind,
+    BytesPerToken,
+    Evidence,
+    Lengths,
+    Recommendation,
+)
 from fleetopt.planner.workload import Workload
 
 Details = tuple[tuple[str, str | int | float], ...]
@@ -26,6 +33,8 @@ class Observed:
     trigger: Trigger = Trigger.INTERVAL
     lengths: Lengths | None = None
     """Better percentiles than the workload's bins give, where a digest was kept."""
+    bytes_per_token: Mapping[str, BytesPerToken] = field(default_factory=dict)
+    """By category, where request logs say how many bytes a prompt had."""
 
 
 @dataclass(frozen=True, slots=True)

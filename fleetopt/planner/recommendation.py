@@ -1,14 +1,15 @@
 """The published record: what a fleet should look like, why, and how sure we are of it.
 
-Owns the shape and its closed sets. Only str, int, float, bool, None, enums, tuples and
-dataclasses, so that any JSON library that knows dataclasses can write and read it.
+Owns the shape and its closed sets. Only str, int, float, bool, None, enums, tuples,
+dataclasses and dicts by name, so that any JSON library that knows dataclasses can write and read
+it.
 `docs/recommendation.md` says how a reader should use each field.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 
 from fleetopt.errors import InputError
@@ -116,6 +117,16 @@ class Lengths:
     p50_tokens: int
     p90_tokens: int
     p99_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesPerToken:
+    """UTF-8 bytes of a prompt per token: geometric mean, and the band that holds 95 % of them."""
+
+    mean: float
+    low: float
+    high: float
+    requests: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +268,7 @@ class Recommendation:
     short_replicas: int | None
     long_replicas: int | None
     cost_usd_per_h: float | None
+    bytes_per_token: dict[str, BytesPerToken] = field(default_factory=dict)  # by category
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -289,10 +301,12 @@ def _numbers(value: object, path: str) -> list[tuple[str, float]]:
         return [(path, value)]
     if isinstance(value, tuple):
         return [n for i, item in enumerate(value) for n in _numbers(item, f"{path}[{i}]")]
+    if isinstance(value, dict):
+        return [n for key, item in value.items() for n in _numbers(item, f"{path}.{key}")]
     if is_dataclass(value) and not isinstance(value, type):
         return [
             number
-            for field in fields(value)
-            for number in _numbers(getattr(value, field.name), f"{path}.{field.name}".lstrip("."))
+            for each in fields(value)
+            for number in _numbers(getattr(value, each.name), f"{path}.{each.name}".lstrip("."))
         ]
     return []

@@ -4,6 +4,7 @@ Owns what is published when. It reads no clock and does nothing itself. Its whol
 last publication, so that another owner can go on where one stopped.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fleetopt.errors import InputError
@@ -33,6 +34,7 @@ from fleetopt.planner.outcome import Infeasible
 from fleetopt.planner.recommendation import (
     AlertKind,
     BaselineRecord,
+    BytesPerToken,
     Confidence,
     Drift,
     Evidence,
@@ -132,7 +134,8 @@ def step(
     if event.evidence is None:
         raise InputError(f"fleet {config.fleet!r}: a workload was observed without its evidence")
     lengths = event.lengths or lengths_of(event.workload)
-    return _replan(state, event, _Window(event.workload, event.evidence, lengths, now_s), config)
+    window = _Window(event.workload, event.evidence, lengths, event.bytes_per_token, now_s)
+    return _replan(state, event, window, config)
 
 
 def overloaded(state: ReplannerState, workload: Workload | None, request: PlanRequest) -> bool:
@@ -152,6 +155,7 @@ class _Window:
     workload: Workload
     evidence: Evidence
     lengths: Lengths
+    bytes_per_token: Mapping[str, BytesPerToken]
     now_s: float
 
 
@@ -334,6 +338,7 @@ def _recommendation(
         short_replicas=active.short.replicas if active else None,
         long_replicas=active.long_replicas if active else None,
         cost_usd_per_h=active.cost_usd_per_h if active else None,
+        bytes_per_token=dict(window.bytes_per_token),
     )
 
 

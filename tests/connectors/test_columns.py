@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetopt.connectors.columns import (
+    BYTES_UNKNOWN,
     CACHE_UNKNOWN,
     CATEGORY_COMPRESSIBILITY,
     MAX_TOKENS,
@@ -19,10 +20,11 @@ from fleetopt.connectors.columns import (
     concatenate,
 )
 from fleetopt.connectors.wire import RequestLog
+from fleetopt.planner.bytes_per_token import CATEGORIES, UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility, TokenMoments
 
 ARRAYS = ("arrival_s", "prompt_tokens", "completion_tokens", "compressibility", "measured")
-CACHED = "cached_tokens"
+OPTIONAL = ("cached_tokens", "prompt_bytes", "category")
 
 
 def columns(rows: int) -> RequestColumns:
@@ -38,7 +40,7 @@ def columns(rows: int) -> RequestColumns:
 
 def same(one: RequestColumns, other: RequestColumns) -> bool:
     return all(
-        np.array_equal(getattr(one, name), getattr(other, name)) for name in (*ARRAYS, CACHED)
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in (*ARRAYS, *OPTIONAL)
     )
 
 
@@ -51,6 +53,17 @@ def test_what_is_cached_stays_unknown_beside_parts_that_say_it() -> None:
     assert taken is not None
     assert taken.tolist() == [CACHE_UNKNOWN, 7]
     assert concatenate([silent, silent]).cached_tokens is None
+
+
+def test_bytes_stay_unknown_beside_parts_that_say_them() -> None:
+    told = {"prompt_bytes": np.array([9, -1, 7]), "category": np.array([0, 6, 4], dtype=np.int8)}
+    silent, telling = columns(2), replace(columns(3), **told)
+    joined = concatenate([silent, telling, silent]).take(slice(1, 6))
+    assert joined.prompt_bytes is not None
+    assert joined.category is not None
+    assert joined.prompt_bytes.tolist() == [BYTES_UNKNOWN, 9, BYTES_UNKNOWN, 7, BYTES_UNKNOWN]
+    assert joined.category.tolist() == [UNKNOWN_CATEGORY, 0, UNKNOWN_CATEGORY, 4, UNKNOWN_CATEGORY]
+    assert joined.category.dtype == np.int8
 
 
 @given(rows=st.integers(0, 50), cuts=st.lists(st.integers(0, 50), max_size=5))
@@ -72,6 +85,7 @@ def test_every_category_of_the_wire_has_a_class_and_silence_is_unknown() -> None
     literal, _ = get_args(get_type_hints(RequestLog)["category"])
     assert {*get_args(literal), None} == set(CATEGORY_COMPRESSIBILITY)
     assert CATEGORY_COMPRESSIBILITY[None] is Compressibility.UNKNOWN
+    assert {*CATEGORIES[:UNKNOWN_CATEGORY]} == {*get_args(literal)}
 
 
 @pytest.mark.parametrize("tokens", [0, MAX_TOKENS])

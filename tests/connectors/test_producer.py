@@ -31,6 +31,7 @@ records_of_a_fleet = st.lists(
         completion_tokens=tokens,
         original_prompt_tokens=st.none() | tokens,
         cached_prompt_tokens=st.none() | tokens,
+        prompt_bytes=st.none() | st.integers(0, 1 << 40),
         category=st.none() | st.sampled_from(["prose", "rag", "code", "tool", "chat", "other"]),
         status=st.none() | st.sampled_from(["ok", "error", "rejected"]),
     ),
@@ -52,7 +53,7 @@ def test_a_batch_says_what_its_records_said(records: list[RequestLog]) -> None:
 
 def test_columns_that_say_nothing_are_left_out() -> None:
     batch = batch_of("f", [RequestLog("f", "1", 1.0, 3, 2)])
-    assert batch.c is batch.q is batch.s is batch.h is None
+    assert batch.c is batch.q is batch.s is batch.h is batch.b is batch.k is None
 
 
 def requests(fleet: str, count: int) -> list[RequestLog]:

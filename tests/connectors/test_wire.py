@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetopt.connectors.columns import CACHE_UNKNOWN
+from fleetopt.connectors.columns import BYTES_UNKNOWN, CACHE_UNKNOWN
 from fleetopt.connectors.decode import Decoded, decode_message
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejection, RequestBatch, encode_batch
@@ -239,6 +239,25 @@ def test_a_batch_may_know_the_cache_of_some_rows_only(encode: Encode) -> None:
     assert decoded.columns.cached_tokens.tolist() == [CACHE_UNKNOWN, 4]
 
 
+@FORMATS
+def test_bytes_go_with_the_category_in_records_and_batches(encode: Encode) -> None:
+    said = {"prompt_bytes": 400, "category": "code"}
+    decoded = decode_message(encode([RECORD | said, RECORD, RECORD | {"category": "rag"}]))
+    of_records = columns_of_records(decoded.records)
+    batch = {"v": 1, "fleet": "f", "ts": [1.5] * 3, "p": [9] * 3, "o": [1] * 3}
+    batch |= {"b": [400, None, None], "k": [2, 6, 1]}
+    bad = batch | {"b": [400, None, -1]}
+    whole, judged = (decode_message(encode(each)).batches[0].columns for each in (batch, bad))
+    for found, rows in ((of_records, 3), (whole, 3), (judged, 2)):
+        assert found.prompt_bytes is not None
+        assert found.category is not None
+        assert found.prompt_bytes.tolist() == [400, BYTES_UNKNOWN, BYTES_UNKNOWN][:rows]
+        assert found.category.tolist() == [2, 6, 1][:rows]
+    bare = decode_message(encode({name: batch[name] for name in batch if name != "k"})).batches[0]
+    assert bare.columns.category is not None
+    assert bare.columns.category.tolist() == [6, 6, 6]
+
+
 def test_what_we_encode_we_decode() -> None:
     sent = RequestBatch(1, "f", [1.5, 2.5], [1, 2], [3, 4], c=[0, 1], src="s", seq=2, until_s=3.0)
     (batch,) = decode_message(encode_batch(sent)).batches
@@ -366,8 +385,14 @@ BAD_CELLS: list[tuple[str, Any, Rejection]] = [
     ("s", 2, Rejection.OUT_OF_RANGE),
     ("s", -1, Rejection.OUT_OF_RANGE),
     ("s", "no", Rejection.INVALID),
+    ("b", -1, Rejection.OUT_OF_RANGE),
+    ("b", (1 << 40) + 1, Rejection.OUT_OF_RANGE),
+    ("b", "5", Rejection.INVALID),
+    ("k", 7, Rejection.OUT_OF_RANGE),
+    ("k", "code", Rejection.INVALID),
 ]
 FULL = BATCH | {"c": [0, 1, 2], "q": [100, 200, 300], "s": [0, 0, 0], "h": [0, None, 50]}
+FULL |= {"b": [400, None, 0], "k": [0, 6, 5]}
 
 
 def with_cell(name: str, at: int, value: Any) -> dict[str, Any]:
@@ -520,7 +545,7 @@ CELL = st.one_of(
     st.just([]),
     st.just({}),
 )
-COLUMNS = ["ts", "p", "o", "c", "q", "s", "h"]
+COLUMNS = ["ts", "p", "o", "c", "q", "s", "h", "b", "k"]
 
 
 @given(value=st.binary(max_size=200))

@@ -69,9 +69,22 @@ def logs(max_messages: int = 12) -> st.SearchStrategy[list[LogMessage]]:
     good = st.builds(record, arrival, fleet)
     bad = st.builds(lambda each: each | {"prompt_tokens": -1}, good)
     failed = st.builds(lambda each: each | {"status": "error"}, good)
-    one = st.one_of(good, good, failed, bad)
+    told = st.builds(
+        lambda each, size, category: each | {"prompt_bytes": size, "category": category},
+        good,
+        st.integers(0, 2_000),
+        st.sampled_from(["prose", "code", None]),
+    )
+    one = st.one_of(good, told, failed, bad)
     arrivals = st.lists(arrival, max_size=6)
     sent_once = st.builds(batch, arrivals, fleet)
+    sized = st.builds(
+        lambda rows, name: batch(
+            rows, name, b=[None, 500, 2][: len(rows)], k=[0, 2, 6][: len(rows)]
+        ),
+        st.lists(arrival, max_size=3),
+        fleet,
+    )
     numbered = st.builds(
         lambda rows, name, src, seq: batch(rows, name, src=src, seq=seq),
         arrivals,
@@ -86,7 +99,7 @@ def logs(max_messages: int = 12) -> st.SearchStrategy[list[LogMessage]]:
     promising = st.builds(
         lambda each, until_s: each | {"until_s": START_S + until_s}, sent_once, arrival
     )
-    batches = st.one_of(sent_once, numbered, damaged, promising, heartbeat)
+    batches = st.one_of(sent_once, sized, numbered, damaged, promising, heartbeat)
     mixed = st.lists(st.one_of(one, batches), max_size=5)
     value = st.one_of(
         st.builds(lambda each, dump: (dump(each), 1), one, encode),

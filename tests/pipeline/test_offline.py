@@ -6,6 +6,7 @@ import asyncio
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -184,3 +185,21 @@ def test_what_is_cached_goes_from_the_log_into_the_plan() -> None:
     assert warm.active.cost_usd_per_h < cold.active.cost_usd_per_h
     assert "60 % of prompt tokens cached" in " ".join(describe(warm))
     assert "cached" not in " ".join(describe(cold))
+
+
+def test_bytes_per_token_go_from_the_log_into_the_recommendation() -> None:
+    kinds = (("code", 3), ("prose", 4), (None, 5))
+    records = []
+    for at, record in enumerate(steady(6_000, 20)):
+        category, each = kinds[at % 3]
+        size = record.prompt_tokens * each
+        records.append(msgspec.structs.replace(record, category=category, prompt_bytes=size))
+    (only,) = run_offline(SETTINGS, records)
+    assert set(only.bytes_per_token) == {"code", "prose", "unknown"}
+    for category, each in kinds:
+        found = only.bytes_per_token[category or "unknown"]
+        assert found.requests == 2_000
+        assert found.mean == pytest.approx(each, rel=0.023)
+        assert found.low <= each <= found.high
+    (silent,) = run_offline(SETTINGS, steady(6_000, 20))
+    assert silent.bytes_per_token == {}

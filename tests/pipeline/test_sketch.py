@@ -22,6 +22,7 @@ from fleetopt.connectors.sketch_store import sketch_epoch
 from fleetopt.errors import InputError
 from fleetopt.pipeline.sketch import CELLS, Sketch, cell_s, cells_in
 from fleetopt.planner.bins import EDGES_TOKENS, bin_of
+from fleetopt.planner.bytes_per_token import no_ratios
 from fleetopt.planner.moments import MOMENTS
 
 SLICE_S = 60
@@ -267,13 +268,15 @@ def test_foreign_bytes_are_an_input_error_even_with_a_right_checksum(payload: by
             Sketch.from_bytes(data)
 
 
-@pytest.mark.parametrize("version", [1, 9])
+@pytest.mark.parametrize("version", [1, 2, 9])
 def test_a_sketch_of_another_version_says_so(version: int) -> None:
     fields = msgspec.msgpack.decode(sketch_of(of_lengths([70, 700])).to_bytes()[4:])
     fields[0] = version
     if version == 1:  # six moments a row, and no count of known caches
         rows = np.frombuffer(fields[3]).reshape(-1, 8)[:, :6]
         fields = [*fields[:3], rows.tobytes(), *fields[4:6]]
+    if version == 2:  # no bytes per token
+        fields = fields[:7]
     payload = msgspec.msgpack.encode(fields)
     with pytest.raises(InputError, match=f"version {version}"):
         Sketch.from_bytes(zlib.crc32(payload).to_bytes(4, "little") + payload)
@@ -281,8 +284,8 @@ def test_a_sketch_of_another_version_says_so(version: int) -> None:
 
 def test_another_layout_has_another_version_and_other_keys() -> None:
     fields = msgspec.msgpack.decode(Sketch.for_slice(SLICE_S).to_bytes()[4:])
-    assert (len(fields), MOMENTS) == (7, 8), "raise LAYOUT_VERSION with any change of the bytes"
-    assert (fields[0], sketch_epoch("id", 60)) == (2, "id:60s:v2")
+    assert (len(fields), MOMENTS) == (9, 8), "raise LAYOUT_VERSION with any change of the bytes"
+    assert (fields[0], sketch_epoch("id", 60)) == (3, "id:60s:v3")
 
 
 def test_cached_tokens_are_kept_and_unknown_ones_are_counted_apart() -> None:
@@ -297,6 +300,47 @@ def test_cached_tokens_are_kept_and_unknown_ones_are_counted_apart() -> None:
     assert again.moments == sketch.moments
     unmeasured = replace(told, measured=np.zeros(4, dtype=np.bool_))
     assert sketch_of(unmeasured).cache_known_count == 0
+
+
+def with_bytes(tokens: list[int], sizes: list[int], codes: list[int]) -> RequestColumns:
+    told = {"prompt_bytes": np.array(sizes), "category": np.array(codes, dtype=np.int8)}
+    prompt = np.array(tokens, dtype=np.int64)
+    return replace(columns(prompt, prompt), **told)
+
+
+def test_bytes_per_token_are_kept_by_category() -> None:
+    told = with_bytes([100, 100, 0, 100], [400, -1, 50, 300], [0, 0, 0, 6])
+    sketch = sketch_of(told, of_lengths([70, 700]))
+    assert sketch.ratios is not None
+    assert sketch.ratios.sum(axis=1).tolist() == [1, 0, 0, 0, 0, 0, 1]
+    assert sketch_of(of_lengths([70, 700])).ratios is None
+    unmeasured = replace(told, measured=np.zeros(4, dtype=np.bool_))
+    assert sketch_of(unmeasured).ratios is None
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(1, 9_000), st.integers(-1, 90_000), st.integers(0, 6)), max_size=40
+    ),
+    cut=st.integers(0, 40),
+)
+def test_bytes_per_token_merge_exactly_and_survive_their_bytes(
+    rows: list[tuple[int, int, int]], cut: int
+) -> None:
+    def of(some: list[tuple[int, int, int]]) -> Sketch:
+        tokens, sizes, codes = (list(column) for column in zip(*some, strict=True))
+        return sketch_of(with_bytes(tokens, sizes, codes))
+
+    whole = of(rows) if rows else Sketch.for_slice(SLICE_S)
+    merged = Sketch.for_slice(SLICE_S)
+    for some in (rows[cut:], rows[:cut]):
+        if some:
+            merged.merge(Sketch.from_bytes(of(some).to_bytes()))
+    expected = no_ratios() if whole.ratios is None else whole.ratios
+    found = no_ratios() if merged.ratios is None else merged.ratios
+    np.testing.assert_array_equal(found, expected)
+    again = Sketch.from_bytes(whole.to_bytes())
+    assert again.to_bytes() == whole.to_bytes()
 
 
 # Cells

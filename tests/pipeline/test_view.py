@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -215,3 +217,24 @@ def test_lengths_come_from_the_digest() -> None:
     assert event.lengths.mean_tokens == found.sketch.moments.values[..., 1:3].sum() / 10
     assert event.lengths.p50_tokens == pytest.approx(event.lengths.mean_tokens, rel=0.01)
     assert event.lengths.p50_tokens <= event.lengths.p90_tokens <= event.lengths.p99_tokens
+
+
+def test_bytes_per_token_follow_the_newer_slices_and_leave_the_open_one_out() -> None:
+    def told(arrivals_s: list[float], size: int, code: int = 0) -> RequestColumns:
+        rows = len(arrivals_s)
+        sizes, codes = np.full(rows, size), np.full(rows, code, dtype=np.int8)
+        return replace(columns(arrivals_s), prompt_bytes=sizes, category=codes)
+
+    old, new = told([1.0, 2.0], 200), told([41.0, 42.0], 400, 0)
+    open_one = told([61.0], 9_000)
+    found = seen(part(old, new, open_one, until_s=60.0)).bytes_per_token
+    assert set(found) == {"prose"}
+    assert found["prose"].requests == 4
+    assert 2.0 < 2.0 * math.sqrt(2.0) < found["prose"].mean < 4.0
+    assert found["prose"].low < 2.0 < 4.0 < found["prose"].high
+    apart = seen(part(old, until_s=60.0), part(new, open_one, until_s=60.0))
+    assert apart.bytes_per_token == found, "from however many partitions"
+    event = event_of(seen(part(old, new, open_one, until_s=60.0)), Trigger.INTERVAL)
+    assert isinstance(event, Observed)
+    assert event.bytes_per_token == found
+    assert seen(part(columns([1.0]), until_s=60.0)).bytes_per_token == {}
