@@ -131,7 +131,8 @@ class Sketch:
         self.prompt_tokens.merge_inplace(other.prompt_tokens)
 
     def _add_ratios(self, counts: RatioCounts) -> None:
-        self.ratios = counts + (no_ratios() if self.ratios is None else self.ratios)
+        if counts.any():
+            self.ratios = counts if self.ratios is None else self.ratios + counts
 
     def quantile(self, fraction: float) -> float | None:
         """Return total tokens that this share of requests does not exceed.

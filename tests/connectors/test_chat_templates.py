@@ -87,7 +87,7 @@ def test_without_a_system_message_the_templates_add_theirs(
     said = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
     text = f"<|im_start|>system\n{said}<|im_end|>\n" + CHATML.partition("<|im_end|>\n")[2]
     expected = len(reference_of[Vocabulary.QWEN3].with_special(text))
-    assert expected <= BundledCounter("qwen2.5-7b-instruct").count_prompt(chat) <= expected + 4
+    assert BundledCounter("qwen2.5-7b-instruct").count_prompt(chat) == expected
     text = LLAMA3.format(dates=DATES).replace("Be brief.", "")
     expected = len(reference_of[Vocabulary.LLAMA3].with_special(text))
     assert BundledCounter("llama-3.3-70b-instruct").count_prompt(chat) == expected

@@ -121,6 +121,12 @@ def test_a_spelt_special_token_counts_for_the_larger_reading() -> None:
     assert counter.count("<|im_end|>") >= ordinary - 1 > 1
 
 
+def test_bytes_are_no_bound_where_a_tokenizer_normalises() -> None:
+    letters = "\u0a59" * 3  # has no composed form, so that NFC takes it apart
+    assert len(unicodedata.normalize("NFC", letters)) == 2 * len(letters)
+    assert BundledCounter("qwen3-8b").count(letters) > len(letters.encode())
+
+
 @pytest.mark.parametrize("text", ["\ud800", "fine until \udfff here"])
 def test_a_lone_surrogate_says_where_it_is(text: str) -> None:
     counter = BundledCounter("gpt-4o")
