@@ -241,7 +241,9 @@ def _slots(work: Array, context: Array, engine: EngineProfile, asked: PlanReques
 
 
 def _rounded(replicas: Array, asked: PlanRequest) -> Array:
-    return np.asarray(np.maximum(np.ceil(replicas - 1e-9), asked.min_replicas))
+    up = np.ceil(replicas * asked.node_availability - 1e-9)  # whole ones are up, or down
+    needed = np.ceil(up / asked.node_availability - 1e-9)
+    return np.asarray(np.maximum(needed, asked.min_replicas))
 
 
 def _cheaper(best: Cheapest, costs: Array, gamma: float) -> Cheapest:

@@ -12,9 +12,10 @@ import msgspec
 
 from fleetopt.config.profiles import load_profile
 from fleetopt.errors import InputError
+from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.request import Admission
-from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool, replicas_up
+from fleetopt.planner.simulate.fleet import SimulatedFleet, SimulatedPool
 from fleetopt.planner.target import TtftTarget
 
 
@@ -118,7 +119,7 @@ def _pool(
         name=planned.name,
         profile=replace(profile, prefill_chunk_tokens=planned.max_num_batched_tokens),
         context_tokens=planned.context_tokens,
-        replicas=replicas_up(planned.replicas, asked.node_availability),
+        replicas=int(replicas_up(planned.replicas, asked.node_availability)),
         slots=planned.max_num_seqs,
         is_paged=asked.admission is Admission.STATISTICAL,
     )

@@ -10,12 +10,14 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Final
 
+from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.baselines import shape
 from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.fixed import best
 from fleetopt.planner.grid import Grid, Index, build
 from fleetopt.planner.outcome import Binding, Plan, PoolPlan
+from fleetopt.planner.pool import load_replicas
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cells_at, cheapest
 from fleetopt.planner.workload import Workload
@@ -209,12 +211,13 @@ def _neighbour(
 
 
 def _sizing(pool: PoolPlan, request: PlanRequest) -> PoolSizing:
-    load = pool.utilization * pool.replicas / request.max_utilization
+    up = replicas_up(pool.replicas, request.node_availability)
+    needed = load_replicas(pool.utilization * up, request)
     return PoolSizing(
         name=pool.name,
         binding=pool.binding,
         replicas=pool.replicas,
-        load_replicas=math.ceil(load - _ROUNDING),
+        load_replicas=int(needed),
         min_replicas=request.min_replicas,
     )
 

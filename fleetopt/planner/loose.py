@@ -7,6 +7,7 @@ a pool instead of its whole mix of prompts. Where utilisation decides, it is all
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.mean_field import mean_field
 from fleetopt.planner.pool import Sums
@@ -55,7 +56,7 @@ def surely_meets(
     Between the two the slack is concave, so it is smallest at one of them. Moments of prefill
     times are bounded by that of the longest prompt: u² ≤ q and s ≤ steepest · longest.
     """
-    servers = replicas * request.node_availability
+    servers = replicas_up(replicas, request.node_availability)
     per_s = sums.per_s
     field = mean_field(per_s, servers, engine, bursts.prefill)
     waits, scale = slot_queue(per_s, sums.slot_count, servers, field, engine, bursts.slots)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fleetopt.errors import ConfigError
+from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.baselines import baselines, shape
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.figures import fleet_plan, grid_at
@@ -146,21 +147,20 @@ def loads(
     if workload.moments.count == 0.0:
         return 0.0, 0.0
     grid, cell = grid_at(workload, request, boundary_tokens, gamma)
-    cells, up = np.array([cell]), request.node_availability
+    cells = np.array([cell])
+    counts = np.array([short_replicas, long_replicas], dtype=np.float64)
+    short_up, long_up = replicas_up(counts, request.node_availability).tolist()
     long_load = float(grid.long_sums(cells).load[0])
     if cell == ONE_POOL:
-        return _utilization(long_load, short_replicas * up), 0.0
+        return _utilization(long_load, short_up), 0.0
     short_load = float(grid.short_sums(cells).load[0])
-    return (
-        _utilization(short_load, short_replicas * up),
-        _utilization(long_load, long_replicas * up),
-    )
+    return _utilization(short_load, short_up), _utilization(long_load, long_up)
 
 
-def _utilization(load: float, replicas_up: float) -> float:
+def _utilization(load: float, up: float) -> float:
     if load <= 0.0:
         return 0.0
-    return load / replicas_up if replicas_up > 0.0 else math.inf
+    return load / up if up > 0.0 else math.inf
 
 
 def _uncompressed(grid: Grid) -> Index:

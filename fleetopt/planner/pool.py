@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.planner.availability import replicas_for, replicas_up
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
@@ -71,18 +72,23 @@ class Pools:
         return Pools(self.engine, self.sums.take(index), self.mix.take(index))
 
 
-def least_replicas(load: Array, request: PlanRequest) -> Array:
-    """Replicas that utilisation and the configured minimum ask for; infinite where load is.
+def load_replicas(load: Array, request: PlanRequest) -> Array:
+    """Replicas that utilisation asks for; infinite where load is.
 
-    Of N provisioned replicas, N · node_availability are up.
+    Of N provisioned replicas, ⌊N · node_availability⌋ are up, and these carry the load.
     """
-    usable = request.max_utilization * request.node_availability
-    return np.maximum(np.ceil(load / usable - _ROUNDING), float(request.min_replicas))
+    up = np.ceil(load / request.max_utilization - _ROUNDING)
+    return replicas_for(up, request.node_availability)
+
+
+def least_replicas(load: Array, request: PlanRequest) -> Array:
+    """Replicas that utilisation and the configured minimum ask for; infinite where load is."""
+    return np.maximum(load_replicas(load, request), float(request.min_replicas))
 
 
 def queues_at(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Queues:
     """The pools' queues with so many replicas provisioned."""
-    servers = replicas * request.node_availability
+    servers = replicas_up(replicas, request.node_availability)
     sums = pools.sums
     return queues(sums.per_s, sums.slot_count, servers, pools.mix, pools.engine, bursts)
 

@@ -5,10 +5,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.cost import gpu_cost
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.outcome import Binding, PoolPlan
-from fleetopt.planner.pool import Pools, least_replicas, queues_at, violation_share
+from fleetopt.planner.pool import Pools, least_replicas, load_replicas, queues_at, violation_share
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
@@ -53,7 +54,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
         gpus=replicas * engine.gpus_per_replica,
         max_num_seqs=int(slot_count),
         arrival_rate_per_s=float(pools.sums.per_s[REQUESTS, 0]),
-        utilization=float(pools.load[0]) / (replicas * request.node_availability),
+        utilization=float(pools.load[0] / replicas_up(count, request.node_availability)[0]),
         slot_occupancy=min(float(state.field.sequences[0]) / slot_count, 1.0),
         mean_iteration_s=float(state.field.iteration_s[0]),
         ttft_p99_s=_quantile_s(state, own, pools.mix.share) if busy else 0.0,
@@ -99,8 +100,7 @@ def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
         waits_for_prefill = state.prefill.delay * state.prefill.scale_s
         slower = bool(waits_for_slot[0] > waits_for_prefill[0])
         return Binding.QUEUE_WAIT if slower else Binding.PREFILL_TTFT
-    usable = request.max_utilization * request.node_availability
-    needed = float(np.ceil(pools.load[0] / usable - 1e-9))
+    needed = load_replicas(pools.load, request)[0]
     return Binding.MINIMUM if needed < request.min_replicas else Binding.UTILIZATION
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Self
 
 from fleetopt.errors import ConfigError
+from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.outcome import Plan, PoolPlan
 from fleetopt.planner.request import Admission, PlanRequest
@@ -117,7 +118,7 @@ class SimulatedFleet:
                 name=planned.name,
                 profile=profile,
                 context_tokens=planned.context_tokens,
-                replicas=replicas_up(planned.replicas, request.node_availability),
+                replicas=int(replicas_up(planned.replicas, request.node_availability)),
                 slots=planned.max_num_seqs,
                 is_paged=request.admission is Admission.STATISTICAL,
             )
@@ -137,8 +138,3 @@ class SimulatedFleet:
     def pools(self) -> tuple[SimulatedPool, ...]:
         """The short pool, and the long one if there are two."""
         return (self.short,) if self.long is None else (self.short, self.long)
-
-
-def replicas_up(replicas: int, node_availability: float) -> int:
-    """Whole replicas of which a share is up; one at least."""
-    return max(math.floor(replicas * node_availability + 1e-9), 1)
