@@ -18,8 +18,8 @@ from fleetopt.planner.ttft import Queues, exceedance, own_time_s
 Array = NDArray[np.float64]
 
 _QUANTILE_POINTS: Final = 9
-_QUANTILE_ROUNDS: Final = 5
-"""Each round takes an eighth of the interval: five find the P99 to 1/32,768 of the longest time."""
+_QUANTILE_WITHIN: Final = 1e-4
+"""Of the quantile: rare long waits make the range that it is looked for in much longer."""
 
 
 def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid: Grid) -> PoolPlan:
@@ -116,7 +116,7 @@ def _quantile_s(state: Queues, own_s: Array, share: Array) -> float:
     scale = max(float(queue.scale_s[0]), float(state.slot_scale_s[0]))
     waits = max(float(queue.offset_s[0]), float(queue.floor_s[0])) + 20.0 * scale
     low, high = 0.0, float(used.max()) + waits + 1e-6
-    for _ in range(_QUANTILE_ROUNDS):
+    while high - low > _QUANTILE_WITHIN * high:
         times = np.linspace(low, high, _QUANTILE_POINTS)
         slack = (times[:, None] - own_s).reshape(1, -1)
         over = exceedance(state, slack).reshape(times.size, -1)

@@ -25,6 +25,7 @@ from fleetopt.planner.plan import (
     plan_pinned,
     search,
 )
+from fleetopt.planner.target import TtftTarget
 from fleetopt.planner.workload import Workload
 from tests.planner.examples import (
     H100,
@@ -360,3 +361,16 @@ def test_search_is_the_plan_without_its_figures() -> None:
     assert isinstance(found, Plan)
     fleet = (found.boundary_tokens, found.gamma, found.short_replicas, found.long_replicas)
     assert search(workload, request_for(H100)) == fleet
+
+
+def test_p99_is_exact_beside_rare_requests_that_take_far_longer() -> None:
+    lengths = [200] * 9_999 + [120_000]
+    workload = Workload.from_requests(lengths, [100] * len(lengths), 20.0)
+    request = request_for(H100, "30s", min_replicas=20, max_replicas=20, gamma_max=1.0)
+    request = replace(request, long_context_tokens=131_072, boundary_tokens=131_072)
+    found = plan(workload, request)
+    assert isinstance(found, Plan)
+    p99 = found.short.ttft_p99_s
+    assert isinstance(plan(workload, replace(request, slo_ttft_p99=TtftTarget(p99))), Plan)
+    tighter = replace(request, slo_ttft_p99=TtftTarget(p99 * 0.999))
+    assert isinstance(plan(workload, tighter), Infeasible)
