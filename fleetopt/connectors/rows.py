@@ -125,9 +125,11 @@ def _bytes_of_batch(
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]] | tuple[None, None]:
     if batch.b is None:
         return None, None
-    found = [BYTES_UNKNOWN if one is None else one for one in batch.b]
-    codes = [UNKNOWN_CATEGORY] * len(found) if batch.k is None else batch.k
-    return np.array(found, dtype=np.int64), np.array(codes, dtype=np.int8)
+    sizes = batch.b
+    if None in sizes:
+        sizes = [BYTES_UNKNOWN if one is None else one for one in sizes]
+    codes = [UNKNOWN_CATEGORY] * len(sizes) if batch.k is None else batch.k
+    return np.array(sizes, dtype=np.int64), np.array(codes, dtype=np.int8)
 
 
 def _cached_of_batch(
