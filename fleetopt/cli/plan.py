@@ -16,8 +16,10 @@ from fleetopt.cli.plan_options import (
     CarbonIntensityOption,
     CompressibleShareOption,
     CompressionPenaltyOption,
+    E2eTargetOption,
     FleetOption,
     GpuPriceOption,
+    ItlTargetOption,
     LongContextOption,
     MaxReplicasOption,
     MaxUtilizationOption,
@@ -52,6 +54,8 @@ def plan(
         str | None,
         typer.Option(metavar="TARGET", help="P99 TTFT: 500ms, or 300ms+0.2ms/token."),
     ] = None,
+    slo_e2e_p99: E2eTargetOption = None,
+    slo_itl_p99: ItlTargetOption = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -108,7 +112,7 @@ def plan(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Find the cheapest fleet of one or two pools that meets the P99 TTFT target.
+    """Find the cheapest fleet of one or two pools that meets the P99 targets.
 
     FILE is CSV (TIMESTAMP,ContextTokens,GeneratedTokens), JSON Lines of request records,
     Mooncake's JSON Lines, or a CDF of total tokens: [[tokens, fraction], ...], bare or under
@@ -120,6 +124,7 @@ def plan(
       fleetopt plan trace.csv --slo-ttft-p99 300ms+0.2ms/token --profile h100/qwen3-32b/tp2
       fleetopt plan cdf.json --arrival-rate 1000 --slo-ttft-p99 500ms --output-share 0.1
       fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --explain
+      fleetopt plan trace.csv --slo-ttft-p99 1s --slo-e2e-p99 2s+40ms/token --slo-itl-p99 150ms
       fleetopt plan trace.csv --arrival-rate 200 --cached-share 0.5
       fleetopt plan trace.csv --arrival-rate 200 --slo-ttft-p99 1s --pools 4
       fleetopt plan trace.csv --minimise carbon --carbon-intensity 350 --slo-ttft-p99 2s

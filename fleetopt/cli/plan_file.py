@@ -33,6 +33,8 @@ class PlannedPool(msgspec.Struct, frozen=True):
     mean_iteration_s: float
     ttft_p99_s: float
     ttft_violation_share: float
+    e2e_p99_s: float | None = None
+    itl_p99_s: float | None = None
 
 
 class _Pools(msgspec.Struct, frozen=True):

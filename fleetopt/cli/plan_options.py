@@ -27,6 +27,14 @@ TrafficArgument = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A trace, a CDF as JSON, or - for standard input."),
 ]
+E2eTargetOption = Annotated[
+    str | None,
+    typer.Option("--slo-e2e-p99", metavar="TARGET", help="P99 end to end: 30s, or 2s+40ms/token."),
+]
+ItlTargetOption = Annotated[
+    str | None,
+    typer.Option("--slo-itl-p99", metavar="TIME", help="P99 between two tokens: 150ms."),
+]
 LongContextOption = Annotated[
     int | None, typer.Option(metavar="TOKENS", help="Context window of the long pool.")
 ]
@@ -92,6 +100,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "long_profile": "long_profile",
     "long_context": "long_context_tokens",
     "slo_ttft_p99": "slo_ttft_p99",
+    "slo_e2e_p99": "slo_e2e_p99",
+    "slo_itl_p99": "slo_itl_p99",
     "admission": "admission",
     "gamma_max": "gamma_max",
     "compressible_share": "compressible_share",

@@ -43,6 +43,8 @@ REASONS: Final[dict[ReasonCode, str]] = {
     ReasonCode.COMPRESSION_NOT_WORTH_IT: "Compression would cost more than it saves.",
     ReasonCode.GAMMA_AT_LIMIT: "Gamma is at its limit: a higher one might save more.",
     ReasonCode.SLO_BINDS: "The P99 TTFT target, not throughput, sets a pool's size.",
+    ReasonCode.END_TO_END_BINDS: "The P99 end-to-end target sets a pool's size.",
+    ReasonCode.BETWEEN_TOKENS_BINDS: "The P99 target between tokens sets a pool's size.",
     ReasonCode.UTILIZATION_BINDS: "The cap on utilisation sets a pool's size.",
     ReasonCode.MINIMUM_BINDS: "The minimum of replicas sets a pool's size.",
     ReasonCode.REQUESTS_OVER_LONG_CONTEXT: "Some requests exceed the long context: left out.",
@@ -59,6 +61,8 @@ BINDINGS: Final[dict[Binding, str]] = {
     Binding.PREFILL_TTFT: "prefill",
     Binding.QUEUE_WAIT: "queue",
     Binding.MINIMUM: "minimum",
+    Binding.END_TO_END: "end to end",
+    Binding.BETWEEN_TOKENS: "between tokens",
 }
 
 CONTEXT_LENGTH_LABEL: Final = "llm-d.ai/context-length-range"
@@ -71,6 +75,8 @@ FIGURES: Final[dict[str, Callable[[PoolPlan], str]]] = {
     "utilisation": lambda pool: percent(pool.utilization, 0),
     "slots in use": lambda pool: percent(pool.slot_occupancy, 0),
     "P99 TTFT": lambda pool: seconds(pool.ttft_p99_s),
+    "P99 end to end": lambda pool: seconds(pool.e2e_p99_s),
+    "P99 between tokens": lambda pool: seconds(pool.itl_p99_s),
     "over the target": lambda pool: percent(pool.ttft_violation_share, 2),
     "size set by": lambda pool: BINDINGS[pool.binding],
     "USD/h": lambda pool: usd(pool.cost_usd_per_h),
@@ -123,6 +129,8 @@ def infeasible_json(found: Infeasible) -> dict[str, Any]:
         "message": found.message,
         "tightest_slo_ttft_p99": None if tightest is None else str(tightest),
         "tightest_slo": msgspec.to_builtins(tightest),
+        "tightest_slo_e2e_p99": None if found.tightest_e2e is None else str(found.tightest_e2e),
+        "tightest_slo_itl_p99_s": found.tightest_itl_s,
     }
 
 
@@ -152,6 +160,8 @@ def request_json(request: PlanRequest) -> dict[str, Any]:
         "long_profile": request.long_profile.name,
         "long_context_tokens": request.long_context_tokens,
         "slo_ttft_p99": str(request.slo_ttft_p99),
+        "slo_e2e_p99": None if request.slo_e2e_p99 is None else str(request.slo_e2e_p99),
+        "slo_itl_p99_s": request.slo_itl_p99_s,
         "admission": request.admission,
         "preemption_probability": request.preemption_probability,
         "max_utilization": request.max_utilization,
@@ -203,7 +213,7 @@ def describe_question(out: Console, what: str, traffic: Traffic, request: PlanRe
     out.print(
         f"{what} for {traffic.source} ({source}) at "
         f"{traffic.workload.arrival_rate_per_s:,.4g} requests/s, "
-        f"P99 TTFT at most {request.slo_ttft_p99}, {request.admission.value} admission",
+        f"{request.targets_text}, {request.admission.value} admission",
         soft_wrap=True,
     )
     if traffic.arrivals is not None:

@@ -37,6 +37,8 @@ PREDICTED: Final[dict[str, Callable[[PlannedPool], str]]] = {
     "slots in use": lambda pool: percent(pool.slot_occupancy),
     "iteration": lambda pool: milliseconds(pool.mean_iteration_s),
     "P99 TTFT": lambda pool: seconds(pool.ttft_p99_s),
+    "P99 end to end": lambda pool: seconds(pool.e2e_p99_s),
+    "P99 between tokens": lambda pool: _told_ms(pool.itl_p99_s),
     "over the target": lambda pool: percent(pool.ttft_violation_share, 2),
 }
 SLOT_FIGURES: Final[dict[str, Callable[[SlotFigures], str]]] = {
@@ -65,6 +67,8 @@ def as_json(simulation: Simulation, planned: PlanFile, given: Input) -> dict[str
                 "mean_iteration_s",
                 "ttft_p99_s",
                 "ttft_violation_share",
+                "e2e_p99_s",
+                "itl_p99_s",
             )
         }
         pools[figures.pop("name")] = figures
@@ -111,6 +115,10 @@ def describe_slots(figures: tuple[SlotFigures, ...], given: Input) -> None:
     for name, figure in SLOT_FIGURES.items():
         shown.add_row(name, *(figure(pool) for pool in figures))
     out.print(shown)
+
+
+def _told_ms(value_s: float | None) -> str:
+    return "–" if value_s is None else milliseconds(value_s)
 
 
 def milliseconds(value_s: float) -> str:

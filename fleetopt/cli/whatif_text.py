@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from fleetopt.cli.output import console, cost, percent, seconds, table, tokens
 from fleetopt.cli.plan_text import bullets, request_json, traffic_json
 from fleetopt.planner.plan import Infeasible
+from fleetopt.planner.target import gap_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,6 +181,10 @@ def _cells(line: Line) -> list[str]:
     if isinstance(found, Infeasible):
         tightest = found.tightest_slo
         why = f"needs {tightest}" if tightest else found.reason.value.replace("_", " ")
+        if tightest is None and found.tightest_e2e is not None:
+            why = f"needs {found.tightest_e2e} to the end"
+        elif tightest is None and found.tightest_itl_s is not None:
+            why = f"needs {gap_text(found.tightest_itl_s)} a token"
         return ["–", "–", "–", "–", "–", why, ""]
     pools = [found.short] if found.long is None else [found.short, found.long]
     return [
@@ -193,6 +198,12 @@ def _cells(line: Line) -> list[str]:
     ]
 
 
+def _target(row: Row) -> str:
+    """Return the target to the first token, and the others where there are any."""
+    first, *others = row.request.targets_text.split(", ")
+    return "\n".join([first.removeprefix("P99 TTFT at most "), *others])
+
+
 def _engines(row: Row) -> str:
     short, long = row.request.short_profile.name, row.request.long_profile.name
     return short if short == long else f"{short}\n+ {long}"
@@ -201,7 +212,7 @@ def _engines(row: Row) -> str:
 AXES: Final[dict[str, Callable[[Row], str]]] = {
     "engine": _engines,
     "requests/s": lambda row: f"{row.arrival_rate_per_s:,.4g}",
-    "target": lambda row: str(row.request.slo_ttft_p99),
+    "target": _target,
     "gamma max": lambda row: f"{row.request.gamma_max:g}",
 }
 

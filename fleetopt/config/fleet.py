@@ -17,7 +17,7 @@ from fleetopt.planner.forecast.outcome import ForecastConfig, Method
 from fleetopt.planner.plan import Admission, CostUnit, PlanRequest
 from fleetopt.planner.replanner import ReplanConfig
 from fleetopt.planner.request import check_boundary
-from fleetopt.planner.target import TtftTarget
+from fleetopt.planner.target import E2eTarget, TtftTarget, parse_gap_s
 
 
 def fleet_catalogue(
@@ -76,6 +76,8 @@ def _request(
         long_profile=_engine(fleet, "long_profile", catalogue),
         long_context_tokens=fleet.long_context_tokens,
         slo_ttft_p99=TtftTarget.parse(fleet.slo_ttft_p99),
+        slo_e2e_p99=None if fleet.slo_e2e_p99 is None else E2eTarget.parse(fleet.slo_e2e_p99),
+        slo_itl_p99_s=None if fleet.slo_itl_p99 is None else parse_gap_s(fleet.slo_itl_p99),
         admission=Admission(fleet.admission),
         preemption_probability=fleet.preemption_probability,
         max_utilization=fleet.max_utilization,

@@ -171,6 +171,10 @@ class FleetSettings(_Section):
     slo_ttft_p99: str = Field(
         "500ms", description="P99 time to first token: `500ms` or `300ms+0.2ms/token`."
     )
+    slo_e2e_p99: str | None = Field(
+        None, description="P99 time from arrival to last token: `30s` or `2s+40ms/token`."
+    )
+    slo_itl_p99: str | None = Field(None, description="P99 time between two tokens: `50ms`.")
     admission: Literal["statistical", "reserved"] = Field(
         "statistical", description="How the engines admit sequences."
     )

@@ -9,7 +9,7 @@ from fleetopt.planner.cost import gpu_cost
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.moments import COUNT
 from fleetopt.planner.outcome import Baseline, BaselineName
-from fleetopt.planner.pool import least_replicas, size, violation_share
+from fleetopt.planner.pool import further_shares, least_replicas, size, violation_share
 from fleetopt.planner.request import Admission, PlanRequest
 from fleetopt.planner.search import Fleet, cheapest
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
@@ -64,6 +64,8 @@ def _retrofit(grid: Grid, bound: Bounds, fleet: Fleet) -> Fleet:
     shorts = grid.short_pools(cells)
     target = request.slo_ttft_p99
     over = violation_share(shorts, count, request, grid.bursts, target)
+    if request.has_further_targets:
+        over = np.maximum(over, np.maximum(*further_shares(shorts, count, request, grid.bursts)))
     holds = (least_replicas(shorts.load, request) <= count) & (over <= TTFT_VIOLATIONS_MAX)
     holds[0] = True
     cells, count = cells[holds], count[holds]

@@ -130,6 +130,8 @@ def _reasons(
         PlanReason.COMPRESSION_PAYS: compresses,
         PlanReason.COMPRESSION_NOT_WORTH_IT: has_two and not compresses,
         PlanReason.SLO_BINDS: bool(bindings & {Binding.PREFILL_TTFT, Binding.QUEUE_WAIT}),
+        PlanReason.END_TO_END_BINDS: Binding.END_TO_END in bindings,
+        PlanReason.BETWEEN_TOKENS_BINDS: Binding.BETWEEN_TOKENS in bindings,
         PlanReason.UTILIZATION_BINDS: Binding.UTILIZATION in bindings,
         PlanReason.MINIMUM_BINDS: Binding.MINIMUM in bindings,
         PlanReason.REQUESTS_OVER_LONG_CONTEXT: unservable_share > 0.0,

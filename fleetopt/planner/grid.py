@@ -6,7 +6,7 @@ r − 1 are short. Row 0 has no boundary: its long pool is the one pool that ser
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fleetopt.planner.band import compressed, room_tokens, stay_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.length_points import LengthPoints, Lengths, length_points
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import Pools, Sums
 from fleetopt.planner.prefill_queue import products_of
@@ -74,6 +75,10 @@ class Grid:
     def _points(self) -> PromptPoints:
         return prompt_points(self.moments)
 
+    @cached_property
+    def _completion_points(self) -> LengthPoints:
+        return length_points(self.moments)
+
     def boundary_and_gamma(self, cell: int) -> tuple[int, float]:
         """B and γ of a two-pool cell."""
         step, row = divmod(cell, self.rows)
@@ -126,20 +131,24 @@ class Grid:
 
     def short_pools(self, cells: Index, sums: Sums | None = None) -> Pools:
         """Short pools of these cells, compressed requests included."""
-        mix = self._mix(self._short_counts(cells), self._arrived(cells))
-        return Pools(self.request.short_profile, sums or self.short_sums(cells), mix)
+        return self._pools(
+            self.request.short_profile,
+            sums or self.short_sums(cells),
+            self._short_counts(cells),
+            self._arrived(cells),
+        )
 
     def long_pools(self, cells: Index, sums: Sums | None = None) -> Pools:
         """Long pools of these cells, without what was compressed."""
-        mix = self._mix(self._long_counts(cells), None)
-        return Pools(self.request.long_profile, sums or self.long_sums(cells), mix)
+        sums = sums or self.long_sums(cells)
+        return self._pools(self.request.long_profile, sums, self._long_counts(cells), None)
 
     def both_pools(self, cells: Index, short: Sums, long: Sums) -> Pools:
         """The short pools, then the long ones, where both have the same engine."""
         counts = np.concatenate([self._short_counts(cells), self._long_counts(cells)])
         arrived = np.zeros((MOMENTS, 2 * cells.size))
         arrived[:, : cells.size] = self._arrived(cells)
-        return Pools(self.request.long_profile, short.with_(long), self._mix(counts, arrived))
+        return self._pools(self.request.long_profile, short.with_(long), counts, arrived)
 
     def pools_between(self, lower: Index, upper: Index) -> Pools:
         """Pools between two cells' boundaries, where both pools have the same engine.
@@ -152,8 +161,18 @@ class Grid:
         counts = np.minimum(self._short_counts(upper), self._long_counts(lower))
         context, engine = self.boundaries[upper % self.rows], self.request.short_profile
         sums = _sums(per_s, context, engine, self.request)
-        mix = self._mix(counts, self._arrived(upper))
-        return Pools(engine, sums, mix.used())  # pools that lie close to each other share few bins
+        pools = self._pools(engine, sums, counts, self._arrived(upper))
+        return replace(pools, mix=pools.mix.used())  # those that lie close together share few bins
+
+    def _pools(
+        self, engine: EngineProfile, sums: Sums, counts: Array, arrived: Array | None
+    ) -> Pools:
+        """Pools with these requests per bin, and with these moments of what came compressed."""
+        lengths = Lengths(self._length_points, counts, arrived)
+        return Pools(engine, sums, self._mix(counts, arrived), lengths)
+
+    def _length_points(self) -> LengthPoints:
+        return self._completion_points
 
     def _short_counts(self, cells: Index) -> Array:
         """Requests per bin that are short by themselves, shape (cells, bins)."""

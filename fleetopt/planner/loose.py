@@ -56,6 +56,8 @@ def surely_meets(
     Between the two the slack is concave, so it is smallest at one of them. Moments of prefill
     times are bounded by that of the longest prompt: u² ≤ q and s ≤ steepest · longest.
     """
+    if request.has_further_targets:
+        return False
     servers = replicas_up(replicas, request.node_availability)
     per_s = sums.per_s
     field = mean_field(per_s, servers, engine, bursts.prefill)

@@ -191,5 +191,5 @@ def _infeasible(workload: Workload, made: Cuts, pools: Sequence[int]) -> Infeasi
         return nearest
     limit = request.max_replicas
     most = "" if limit is None else f" with at most {limit} replicas in each"
-    message = f"no {max(pools)} pools{most} can meet P99 TTFT {request.slo_ttft_p99}"
+    message = f"no {max(pools)} pools{most} can meet {request.targets_text}"
     return Infeasible(nearest.reason, message)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fleetopt.planner.cost import CostUnit
-from fleetopt.planner.target import TtftTarget
+from fleetopt.planner.target import E2eTarget, TtftTarget
 
 
 class Binding(StrEnum):
@@ -14,6 +14,8 @@ class Binding(StrEnum):
     PREFILL_TTFT = "prefill_ttft"
     QUEUE_WAIT = "queue_wait"
     MINIMUM = "minimum"
+    END_TO_END = "end_to_end"
+    BETWEEN_TOKENS = "between_tokens"
 
 
 class BaselineName(StrEnum):
@@ -38,6 +40,8 @@ class ReasonCode(StrEnum):
     SLO_BINDS = "slo_binds"
     UTILIZATION_BINDS = "utilization_binds"
     MINIMUM_BINDS = "minimum_binds"
+    END_TO_END_BINDS = "end_to_end_binds"
+    BETWEEN_TOKENS_BINDS = "between_tokens_binds"
     REQUESTS_OVER_LONG_CONTEXT = "requests_over_long_context"
 
 
@@ -49,6 +53,8 @@ class InfeasibleReason(StrEnum):
     CONTEXT_EXCEEDS_KV = "context_exceeds_kv"
     SLO_UNREACHABLE = "slo_unreachable"
     MAX_REPLICAS = "max_replicas"
+    E2E_UNREACHABLE = "e2e_unreachable"
+    ITL_UNREACHABLE = "itl_unreachable"
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ class PoolPlan:
     power_w: float | None = None
     power_is_upper_bound: bool = False
     carbon_kg_per_h: float | None = None
+    e2e_p99_s: float = 0.0
+    itl_p99_s: float = 0.0
 
     @property
     def context_length_range(self) -> str:
@@ -181,3 +189,5 @@ class Infeasible:
     reason: InfeasibleReason
     message: str
     tightest_slo: TtftTarget | None = None
+    tightest_e2e: E2eTarget | None = None
+    tightest_itl_s: float | None = None

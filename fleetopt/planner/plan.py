@@ -186,6 +186,8 @@ def _reasons(
         ReasonCode.COMPRESSION_NOT_WORTH_IT: row > 0 and step == 0 and steps > 0,
         ReasonCode.GAMMA_AT_LIMIT: 0 < step == steps,
         ReasonCode.SLO_BINDS: bool(bindings & {Binding.PREFILL_TTFT, Binding.QUEUE_WAIT}),
+        ReasonCode.END_TO_END_BINDS: Binding.END_TO_END in bindings,
+        ReasonCode.BETWEEN_TOKENS_BINDS: Binding.BETWEEN_TOKENS in bindings,
         ReasonCode.UTILIZATION_BINDS: Binding.UTILIZATION in bindings,
         ReasonCode.MINIMUM_BINDS: Binding.MINIMUM in bindings,
         ReasonCode.REQUESTS_OVER_LONG_CONTEXT: grid.unservable_share > 0.0,

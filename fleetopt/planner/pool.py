@@ -7,7 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.planner.availability import replicas_for, replicas_up
+from fleetopt.planner.end_to_end import late_share
 from fleetopt.planner.engine import EngineProfile
+from fleetopt.planner.inter_token import TokenGaps, gap_share, token_gaps
+from fleetopt.planner.length_points import Lengths
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX, TtftTarget
@@ -61,6 +64,7 @@ class Pools:
     engine: EngineProfile
     sums: Sums
     mix: PromptMix
+    lengths: Lengths
 
     @property
     def load(self) -> Array:
@@ -69,7 +73,8 @@ class Pools:
 
     def take(self, index: Index) -> "Pools":
         """The pools at these indices."""
-        return Pools(self.engine, self.sums.take(index), self.mix.take(index))
+        mix, lengths = self.mix.take(index), self.lengths.take(index)
+        return Pools(self.engine, self.sums.take(index), mix, lengths)
 
 
 def load_replicas(load: Array, request: PlanRequest) -> Array:
@@ -102,6 +107,33 @@ def violation_share(
     over = exceedance(state, target.at(pools.mix.tokens) - own)
     share = np.minimum((pools.mix.share * over).sum(axis=1), 1.0)
     return np.where(pools.sums.per_s[REQUESTS] > 0.0, share, 0.0)
+
+
+def further_shares(
+    pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts
+) -> tuple[Array, Array]:
+    """Shares beyond the other targets: of requests end to end, and of times between tokens.
+
+    0 where there is no such target, and in an empty pool.
+    """
+    late, slow = np.zeros((2, replicas.size))
+    e2e, gap_s = request.slo_e2e_p99, request.slo_itl_p99_s
+    state = queues_at(pools, replicas, request, bursts)
+    gaps = gaps_at(pools, replicas, request, bursts, state)
+    if e2e is not None:
+        late = late_share(state, gaps, pools.lengths.mix(), pools.engine, e2e)
+    if gap_s is not None:
+        slow = gap_share(gaps, pools.mix, pools.engine, np.full(replicas.size, gap_s))
+    busy = pools.sums.per_s[REQUESTS] > 0.0
+    return np.where(busy, late, 0.0), np.where(busy, slow, 0.0)
+
+
+def gaps_at(
+    pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts, state: Queues
+) -> TokenGaps:
+    """The pools' times between tokens with so many replicas provisioned."""
+    servers = replicas_up(replicas, request.node_availability)
+    return token_gaps(pools.sums.per_s, servers, state.field, pools.engine, bursts.prefill)
 
 
 def size(pools: Pools, request: PlanRequest, bursts: Bursts, at_most: Array | None = None) -> Array:
@@ -145,8 +177,10 @@ def _meets(
 
 
 def _excess(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Array:
-    """By how much too many requests exceed the target, as a logarithm; at most 0 where it's met."""
+    """By how much too many requests exceed a target, as a logarithm; at most 0 where it's met."""
     share = violation_share(pools, replicas, request, bursts, request.slo_ttft_p99)
+    if request.has_further_targets:
+        share = np.maximum(share, np.maximum(*further_shares(pools, replicas, request, bursts)))
     return np.asarray(np.log(np.maximum(share, _NO_SHARE) * (1.0 / TTFT_VIOLATIONS_MAX)))
 
 

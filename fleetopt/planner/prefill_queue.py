@@ -36,7 +36,7 @@ _FLOOR: Final = 1.05
 _NORMAL_QUANTILE: Final = 2.326
 """Where prefill is free, the iteration that an arrival finds is the longest in a hundred."""
 
-_LEVELS: Final = ((-1.5, 0.1), (-0.5, 0.4), (0.5, 0.4), (1.5, 0.1))
+LEVELS: Final = ((-1.5, 0.1), (-0.5, 0.4), (0.5, 0.4), (1.5, 0.1))
 """A normal distribution in four points: deviations from the mean, and weights."""
 
 
@@ -147,7 +147,7 @@ def shared_budget(
     common = burstiness * busy / (servers * free)
     scale = (_SERVICE + _OWN_BACKLOG * own) * tail_s + _BATCH * busy * full_s
     scale += _COMMON_BACKLOG * common * residual_s
-    seen = _seen_share(field.sequences, burstiness / servers)
+    seen = found_share(field.sequences, burstiness / servers)
     delay = (busy * (seen + (1.0 - seen) / np.maximum(servers, 1.0)) ** _SEEN) ** _DELAYED
     offset = _ITERATION * field.iteration_s + _SHIFT * scale
     stable = busy < 1.0
@@ -181,7 +181,7 @@ def products_of(tokens: Array, computed_tokens: Array) -> Array:
     return products
 
 
-def _seen_share(sequences: Array, variance_per_sequence: Array) -> Array:
+def found_share(sequences: Array, variance_per_sequence: Array) -> Array:
     """Requests that an arrival finds at its replica, as a share of the mean number k.
 
     Dispatch to the emptiest keeps every replica at m or m + 1 requests, m = ⌊k⌋. An arrival
@@ -191,7 +191,7 @@ def _seen_share(sequences: Array, variance_per_sequence: Array) -> Array:
     """
     spread = np.sqrt(sequences * variance_per_sequence)
     found = np.zeros_like(sequences)
-    for deviation, weight in _LEVELS:
+    for deviation, weight in LEVELS:
         level = np.maximum(sequences + deviation * spread, 1e-3)
         whole = np.floor(level)
         found += weight * whole * (whole - 1.0 + 2.0 * (level - whole)) / level

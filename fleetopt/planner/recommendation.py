@@ -151,6 +151,8 @@ class PoolRecord:
     engine_flags: tuple[str, ...]
     power_w: float | None = None
     carbon_kg_per_h: float | None = None
+    e2e_p99_s: float | None = None
+    itl_p99_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +230,16 @@ class FiringAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfeasibleRecord:
-    """Why there is no fleet, and the tightest target that one could meet (`300ms+0.2ms/token`)."""
+    """Why there is no fleet, and the tightest target that one could meet (`300ms+0.2ms/token`).
+
+    Where there are several targets, those that can be met are null.
+    """
 
     reason: InfeasibleReason
     text: str
     tightest_slo: str | None
+    tightest_e2e: str | None = None
+    tightest_itl: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

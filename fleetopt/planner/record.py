@@ -16,6 +16,7 @@ from fleetopt.planner.recommendation import (
     PlanRecord,
     PoolRecord,
 )
+from fleetopt.planner.target import gap_text
 from fleetopt.planner.workload import Workload
 
 
@@ -65,6 +66,8 @@ def pool_record(pool: PoolPlan) -> PoolRecord:
         engine_flags=pool.engine_flags,
         power_w=pool.power_w,
         carbon_kg_per_h=pool.carbon_kg_per_h,
+        e2e_p99_s=pool.e2e_p99_s,
+        itl_p99_s=pool.itl_p99_s,
     )
 
 
@@ -77,11 +80,13 @@ def baseline_records(
 
 def infeasible_record(infeasible: Infeasible) -> InfeasibleRecord:
     """Record of why there is no plan."""
-    slo = infeasible.tightest_slo
+    slo, e2e, gap_s = infeasible.tightest_slo, infeasible.tightest_e2e, infeasible.tightest_itl_s
     return InfeasibleRecord(
         reason=infeasible.reason,
         text=infeasible.message,
         tightest_slo=None if slo is None else str(slo),
+        tightest_e2e=None if e2e is None else str(e2e),
+        tightest_itl=None if gap_s is None else gap_text(gap_s),
     )
 
 

@@ -7,9 +7,19 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.cost import gpu_cost
+from fleetopt.planner.end_to_end import served_s
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
+from fleetopt.planner.inter_token import TokenGaps, gap_p99_s
 from fleetopt.planner.outcome import Binding, PoolPlan
-from fleetopt.planner.pool import Pools, least_replicas, load_replicas, queues_at, violation_share
+from fleetopt.planner.pool import (
+    Pools,
+    further_shares,
+    gaps_at,
+    least_replicas,
+    load_replicas,
+    queues_at,
+    violation_share,
+)
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
@@ -43,6 +53,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
     state = queues_at(pools, count, request, grid.bursts)
     own = own_time_s(pools.mix, state.field, engine)
     busy = bool(pools.sums.per_s[REQUESTS, 0] > 0.0)
+    gaps = gaps_at(pools, count, request, grid.bursts, state)
     over = violation_share(pools, count, request, grid.bursts, request.slo_ttft_p99)
     slot_count = float(pools.sums.slot_count[0]) if busy else engine.slots_reserved(context_tokens)
     paid = gpu_cost(engine, replicas, float(pools.load[0]))
@@ -66,6 +77,8 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
         power_w=paid.power_w,
         power_is_upper_bound=paid.power_w is not None and engine.idle_power_w is None,
         carbon_kg_per_h=paid.carbon_kg_per_h,
+        e2e_p99_s=_e2e_p99_s(pools, state, gaps) if busy else 0.0,
+        itl_p99_s=float(gap_p99_s(gaps, pools.mix, engine)[0]) if busy else 0.0,
     )
 
 
@@ -95,6 +108,11 @@ def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
     request: PlanRequest = grid.request
     if replicas > least_replicas(pools.load, request)[0]:
         fewer = np.full(1, float(replicas - 1))
+        if request.has_further_targets:
+            late, slow = further_shares(pools, fewer, request, grid.bursts)
+            over = violation_share(pools, fewer, request, grid.bursts, request.slo_ttft_p99)
+            if max(late[0], slow[0]) > over[0]:
+                return Binding.END_TO_END if late[0] >= slow[0] else Binding.BETWEEN_TOKENS
         state = queues_at(pools, fewer, request, grid.bursts)
         waits_for_slot = state.slot_delay * state.slot_scale_s
         waits_for_prefill = state.prefill.delay * state.prefill.scale_s
@@ -102,6 +120,13 @@ def _binding(pools: Pools, replicas: int, grid: Grid) -> Binding:
         return Binding.QUEUE_WAIT if slower else Binding.PREFILL_TTFT
     needed = load_replicas(pools.load, request)[0]
     return Binding.MINIMUM if needed < request.min_replicas else Binding.UTILIZATION
+
+
+def _e2e_p99_s(pools: Pools, state: Queues, gaps: TokenGaps) -> float:
+    """P99 from arrival to last token."""
+    lengths = pools.lengths.mix()
+    served = served_s(lengths, state.field, gaps, pools.engine)
+    return _quantile_s(state, served, lengths.prompts.share)
 
 
 def _wait_p99_s(state: Queues) -> float:

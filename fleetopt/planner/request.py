@@ -10,9 +10,10 @@ from fleetopt.errors import ConfigError
 from fleetopt.planner.bins import EDGES_TOKENS, nearest_edges
 from fleetopt.planner.cost import SECONDS_PER_HOUR, CostUnit, Rate, rate
 from fleetopt.planner.engine import EngineProfile
-from fleetopt.planner.target import TtftTarget
+from fleetopt.planner.target import E2eTarget, TtftTarget, gap_text
 
 GAMMA_LIMIT: Final = 16.0
+_LONGEST_GAP_S: Final = 3600.0
 LEAST_SHARE: Final = 0.01
 """Of a pool's time or of its nodes; with less, counts lose their meaning before they are found."""
 
@@ -59,6 +60,8 @@ class PlanRequest:
     node_availability: float = 1.0
     boundary_tokens: int | None = None
     minimise: CostUnit = CostUnit.USD
+    slo_e2e_p99: E2eTarget | None = None
+    slo_itl_p99_s: float | None = None  # between two tokens
 
     def __post_init__(self) -> None:
         _between("max_utilization", self.max_utilization, LEAST_SHARE, 1.0)
@@ -74,10 +77,27 @@ class PlanRequest:
             raise ConfigError(
                 f"max_replicas is {self.max_replicas}; expected ≥ min_replicas={self.min_replicas}"
             )
+        if self.slo_itl_p99_s is not None:
+            _inside("slo_itl_p99_s", self.slo_itl_p99_s, 0.0, _LONGEST_GAP_S)
         _check_context(self.long_context_tokens)
         _ = self.short_rate, self.long_rate  # refuses an engine whose cost is unknown
         if self.boundary_tokens is not None:
             check_boundary(self.boundary_tokens, self.long_context_tokens)
+
+    @property
+    def targets_text(self) -> str:
+        """All targets in words, such as "P99 TTFT at most 1s, P99 between tokens at most 50ms"."""
+        said = [f"P99 TTFT at most {self.slo_ttft_p99}"]
+        if self.slo_e2e_p99 is not None:
+            said.append(f"P99 end to end at most {self.slo_e2e_p99}")
+        if self.slo_itl_p99_s is not None:
+            said.append(f"P99 between tokens at most {gap_text(self.slo_itl_p99_s)}")
+        return ", ".join(said)
+
+    @property
+    def has_further_targets(self) -> bool:
+        """Whether there are targets beside the TTFT."""
+        return self.slo_e2e_p99 is not None or self.slo_itl_p99_s is not None
 
     @cached_property
     def short_rate(self) -> Rate:
