@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench validate chaos clean
+.PHONY: help demo test check bench bench-compress validate chaos clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FleetOpt needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -30,6 +30,9 @@ check: $(STAMP) ## lint, types, import layers
 
 bench: $(STAMP) ## measure, and write the tables that docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks
+
+bench-compress: $(STAMP) ## measure compression, and write the tables of docs/compression.md
+	$(BIN)/python -m benchmarks compression compression-speed
 
 validate: $(STAMP) ## hold plans against simulations, and write docs/validation.md
 	$(BIN)/python -m validation

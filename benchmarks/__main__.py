@@ -12,7 +12,21 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from benchmarks import digests, forecast, ingest, peer, planner, pools, regret, report, tables
+from benchmarks import (
+    compression,
+    compression_corpus,
+    compression_speed,
+    compression_tables,
+    digests,
+    forecast,
+    ingest,
+    peer,
+    planner,
+    pools,
+    regret,
+    report,
+    tables,
+)
 from benchmarks.counted import MismatchError
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
@@ -20,7 +34,7 @@ from scripts.apache_kafka import ApacheKafka, missing_tools
 
 EXAMPLES: Final = """\
 examples:
-  python -m benchmarks                          everything into docs/benchmarks.md, 10 to 15 minutes
+  python -m benchmarks                          everything into docs/, 15 to 20 minutes
   python -m benchmarks --quick                  everything, small, shown only, under 2 minutes
   python -m benchmarks ingest --kafka apache    ingest from Apache Kafka only (needs Java and Maven)
   python -m benchmarks peer                     the published simulator beside ours; installs it
@@ -88,6 +102,24 @@ def measure_ingest(options: argparse.Namespace) -> tuple[Any, list[report.Table]
     return comparisons, tables.ingest_tables(comparisons)
 
 
+def measure_compression(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Find what compressed prompts still hold."""
+    if not compression_corpus.SHARED_DATA.is_dir():
+        _notes.print(f"{compression_corpus.SHARED_DATA} is not there: generated text only")
+    figures = compression.measure(compression.QUICK if options.quick else compression.FULL)
+    return figures, compression_tables.fidelity_tables(figures)
+
+
+def measure_compression_speed(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Time compressions, beside sumy's."""
+    if not compression_speed.is_possible():
+        _notes.print(f"{compression_corpus.SHARED_DATA} is not there: nothing is timed")
+        return None, []
+    sizes = compression_speed.QUICK if options.quick else compression_speed.FULL
+    figures = compression_speed.measure(sizes, _notes.print)
+    return figures, compression_tables.speed_tables(figures)
+
+
 BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
@@ -96,6 +128,8 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "forecast": measure_forecast,
     "regret": measure_regret,
     "peer": measure_peer,
+    "compression": measure_compression,
+    "compression-speed": measure_compression_speed,
 }
 _BROKERS: Final = {"embedded": "Embedded broker (Tansu)", "apache": "Apache Kafka"}
 
@@ -137,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
                 for table in shown:
                     table.show(Console(width=_WIDTH))
             if shown and not options.quick:
-                report.write(name, shown, machine)
+                report.write(name, shown, machine, report.page_of(name))
     except (FleetOptError, RuntimeError, MismatchError, report.PageError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -149,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure FleetOpt on this machine and write the tables of docs/benchmarks.md.",
+        description="Measure FleetOpt on this machine and write the tables that docs/ shows.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -7,10 +7,8 @@ benchmark only, and runs there as a process that is asked one thing at a time.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
-import venv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.rival import python_with
 from fleetopt.config.profiles import load_profile
 from fleetopt.planner.fixed import best
 from fleetopt.planner.grid import build
@@ -41,7 +40,7 @@ BOUNDARIES: Final = {"azure": 4_096, "lmsys": 1_448, "agent_heavy": 8_192}
 
 
 class PeerError(RuntimeError):
-    """The peer can't be installed, or doesn't answer."""
+    """The peer doesn't answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,42 +78,6 @@ class Duel:
         return (median(self.theirs_s) / self.theirs_units) / (median(self.ours_s) / self.ours_units)
 
 
-def cache_folder() -> Path:
-    """Where the peer's environment is kept between runs."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "fleetopt-benchmarks" / PACKAGE
-
-
-def install(folder: Path) -> Path:
-    """Return the Python of an environment that has the peer; make it where there is none.
-
-    Raises
-    ------
-    PeerError
-        If it can't be installed, with what pip said last.
-    """
-    python = folder / "bin" / "python"
-    if _runs([str(python), "-c", "import fleet_sim"]):
-        return python
-    venv.create(folder, with_pip=True, clear=True)
-    order = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([*order, "--pre", PACKAGE], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
-        raise PeerError(
-            f"{PACKAGE} can't be installed into {folder}; pip says: {said[-1].strip()}; "
-            "the other benchmarks do without it"
-        )
-    return python
-
-
-def _runs(order: Sequence[str]) -> bool:
-    try:
-        return subprocess.run(order, capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-
-
 class Peer:
     """The running process."""
 
@@ -150,9 +113,9 @@ def started(python: Path) -> Iterator[Peer]:
 
 def measure(sizes: Sizes, tell: Callable[[str], None] = lambda _: None) -> tuple[str, list[Duel]]:
     """The peer's version, and every duel."""
-    folder = cache_folder()
-    tell(f"{PACKAGE} runs in {folder}")
-    with started(install(folder)) as peer:
+    python = python_with("fleet_sim", "--pre", PACKAGE)
+    tell(f"{PACKAGE} runs with {python}")
+    with started(python) as peer:
         about = peer.ask("about")
         duels: list[Duel] = []
         for name, boundary in BOUNDARIES.items():

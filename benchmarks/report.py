@@ -1,4 +1,4 @@
-"""Tables of figures: on the terminal, and between their markers in docs/benchmarks.md.
+"""Tables of figures: on the terminal, and between their markers in docs/.
 
 Every table carries the machine and the versions that it was measured on, so that a page whose
 tables were written on different days says so.
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+COMPRESSION_PAGE: Final = PAGE.with_name("compression.md")
 _PROGRAM: Final = ("fleetopt", "benchmarks", "validation", "pyproject.toml")
 _VERSIONS: Final = (
     "aiokafka",
@@ -94,6 +95,11 @@ class Machine:
             f"Measured {self.measured_at[:10]} at commit {self.commit} on {self.cpu}, "
             f"{self.cores} cores, {self.system}, Python {self.python}; {versions}."
         )
+
+
+def page_of(name: str) -> Path:
+    """Return the page that shows a benchmark's tables."""
+    return COMPRESSION_PAGE if name.startswith("compression") else PAGE
 
 
 def write(name: str, tables: Sequence[Table], machine: Machine, page: Path = PAGE) -> None:

@@ -7,10 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import digests, forecast, ingest, load, peer, planner, pools, regret, tables
+from benchmarks import (
+    compression,
+    compression_tables,
+    digests,
+    forecast,
+    ingest,
+    load,
+    peer,
+    planner,
+    pools,
+    regret,
+    tables,
+)
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.counted import MismatchError, check_counts
-from benchmarks.report import PAGE, Machine, PageError, Table, write
+from benchmarks.report import PAGE, Machine, PageError, Table, page_of, write
 from fleetopt.connectors.producer import MessageShape
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
 
@@ -89,8 +101,8 @@ def test_a_page_without_the_markers_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_place_for_each_benchmark() -> None:
-    text = PAGE.read_text()
     for name in BENCHMARKS:
+        text = page_of(name).read_text()
         begin, end = text.find(f"<!-- begin: {name} -->"), text.find(f"<!-- end: {name} -->")
         assert 0 <= begin < end
 
@@ -202,3 +214,17 @@ def test_a_further_pools_gain_is_told_beside_what_it_compresses() -> None:
     nothing = pools.Gain(2, None, None, 0.0)
     (row,) = tables.pools_tables([pools.Gains("x", (nothing,), 1, 0.1)])[0].rows
     assert row[1] == "–"
+
+
+def test_every_method_keeps_the_budget_and_ours_the_answers() -> None:
+    figures = compression.measure(compression.Sizes(4, 1_500, 1_500))
+    found = {(one.corpus, one.method, one.keep): one.survived for one in figures.survival}
+    assert all(found["needle", "FleetOpt", keep] == 1.0 for keep in compression.KEEPS)
+    totals = {
+        method: sum(share for (_, by, _), share in found.items() if by == method)
+        for method in compression.METHODS
+    }
+    assert max(totals, key=lambda method: totals[method]) == "FleetOpt"
+    survival = compression_tables.fidelity_tables(figures)[0]
+    assert survival.columns[:2] == ("corpus", "FleetOpt")
+    assert survival.rows[-1][0] == "needle without word overlap"

@@ -9,6 +9,7 @@ from io import TextIOWrapper
 import typer
 
 from fleetopt.cli import (
+    compress,
     config,
     demo,
     generate,
@@ -53,6 +54,7 @@ def _start(
 app.command("plan")(plan.plan)
 app.command("whatif")(whatif.whatif)
 app.command("simulate")(simulate.simulate)
+app.command("compress")(compress.compress)
 app.command("worker")(worker.worker)
 app.command("replay")(replay.replay)
 app.command("generate")(generate.generate)

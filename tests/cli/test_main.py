@@ -17,6 +17,7 @@ from tests.cli.conftest import Cli, clean_environment
 COMMANDS = [
     ["plan"],
     ["whatif"],
+    ["compress"],
     ["simulate"],
     ["worker"],
     ["replay"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import sys
 import unicodedata
 from pathlib import Path
@@ -125,6 +126,17 @@ def test_bytes_are_no_bound_where_a_tokenizer_normalises() -> None:
     letters = "\u0a59" * 3  # has no composed form, so that NFC takes it apart
     assert len(unicodedata.normalize("NFC", letters)) == 2 * len(letters)
     assert BundledCounter("qwen3-8b").count(letters) > len(letters.encode())
+
+
+def test_special_tokens_are_read_as_the_tokenizer_reads_them(counter: BundledCounter) -> None:
+    special = sorted(counter._encoding.special_tokens_set)
+    rng = random.Random(1)
+    between = ["a b", "<|", "|>", "\n", " <", "é", "<|im_", special[0][:-1]]
+    for _ in range(300):
+        words = rng.choices([*between, *rng.sample(special, 2)], k=rng.randrange(12))
+        text = "".join(words)
+        read = len(counter._encoding.encode_with_special(text))
+        assert counter.count(text) == max(read, counter._encoding.count(text))
 
 
 @pytest.mark.parametrize("text", ["\ud800", "fine until \udfff here"])
