@@ -30,7 +30,7 @@ REASONS: Final[dict[MethodReason, str]] = {
 
 def arrivals_json(measured: ArrivalStatistics) -> dict[str, Any]:
     """Return what `--output json` prints of the arrivals."""
-    scales = [one._asdict() for one in measured.dispersion_by_scale]
+    scales = [{"window_s": one.window_s, "z": one.z} for one in measured.dispersion_by_scale]
     return {**msgspec.to_builtins(measured), "dispersion_by_scale": scales}
 
 
