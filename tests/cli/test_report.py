@@ -423,14 +423,14 @@ def test_validation_wants_a_file_that_can_be_read_twice(
         assert done.err.count("\n") == 1
 
 
-def test_a_queue_that_grows_is_an_error_after_all_is_shown(
-    cli: Cli, trace: Path, tmp_path: Path
-) -> None:
-    # Of three replicas at 50 % one and a half are up for the planner, and one for the simulation.
-    page = tmp_path / "r.html"
-    done = cli("plan", trace, "--arrival-rate", "6", "--slo-ttft-p99", "60s", "--boundary", "32768",
-               "--node-availability", "0.5", "--max-utilization", "0.95", "--validate",
-               "--html", page)  # fmt: skip
+def test_a_queue_that_grows_is_an_error_after_all_is_shown(cli: Cli, tmp_path: Path) -> None:
+    # The fleet is planned for the mix, but what takes long comes all at once, and last.
+    trace, page = tmp_path / "t.csv", tmp_path / "r.html"
+    lengths = ("4000,200" if 20_000 <= at < 65_000 else "200,20" for at in range(100_000))
+    rows = "".join(f"{1_700_000_000 + at / 20},{both}\n" for at, both in enumerate(lengths))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    done = cli("plan", trace, "--arrival-rate", "20", "--slo-ttft-p99", "60s",
+               "--boundary", "32768", "--validate", "--html", page)  # fmt: skip
     assert done.code == 1
     assert done.err.endswith("error: diverging: the queue of the short pool grows\n")
     assert "simulated (predicted)" in done.out
