@@ -30,7 +30,7 @@ POOL = PoolResult(
     slots=10,
     rate_per_s=20.0,
     binding="utilization",
-    predicted=Predicted(0.8, 0.5, 0.02, 1.0, 0.005),
+    predicted=Predicted(0.8, 0.5, 0.02, 1.0, 0.005, 9.0, 0.12),
     simulated=Simulated(
         requests=1_000,
         runs=1,
@@ -46,6 +46,8 @@ POOL = PoolResult(
         preempted_share=0.0,
         growth_share=0.0,
         is_diverging=False,
+        e2e_p99_s=10.0,
+        itl_p99_s=0.1,
     ),
     slot_level=SimulatedSlots(1_000, 20.0, 0.8, 0.001),
 )
@@ -169,6 +171,7 @@ def test_the_summary_counts_pools_of_five_replicas_and_names_what_fails() -> Non
     assert f"Diverging queues: 1 of 4 pools; {ROW.name} (one)." in text
     assert "P99 TTFT is too high in 1 of 3 pools:" in text
     assert "P99 TTFT is never too low." in text
+    assert (round(POOL.e2e_error, 6), round(POOL.itl_error, 6)) == (-0.1, 0.2)
     (table,) = row_tables(results)
     assert len(table.rows) == 4
     assert {len(line) for line in table.rows} == {len(table.columns)}

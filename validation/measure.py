@@ -62,6 +62,8 @@ class Predicted:
     mean_iteration_s: float
     ttft_p99_s: float
     violation_share: float
+    e2e_p99_s: float
+    itl_p99_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,16 @@ class PoolResult:
     def p99_error(self) -> float:
         """Predicted over simulated P99 TTFT, less 1."""
         return self.predicted.ttft_p99_s / max(self.simulated.ttft_p99_s, 1e-12) - 1.0
+
+    @property
+    def e2e_error(self) -> float:
+        """Predicted over simulated P99 end to end, less 1."""
+        return self.predicted.e2e_p99_s / max(self.simulated.e2e_p99_s, 1e-12) - 1.0
+
+    @property
+    def itl_error(self) -> float:
+        """Predicted over simulated P99 between tokens, less 1."""
+        return self.predicted.itl_p99_s / max(self.simulated.itl_p99_s, 1e-12) - 1.0
 
     @property
     def meets_target(self) -> bool:
@@ -224,6 +236,8 @@ def _pool(
             planned.mean_iteration_s,
             planned.ttft_p99_s,
             planned.ttft_violation_share,
+            planned.e2e_p99_s,
+            planned.itl_p99_s,
         ),
         simulated=seen,
         slot_level=slots,

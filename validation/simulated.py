@@ -63,6 +63,8 @@ class Simulated:
     preempted_share: float
     growth_share: float
     is_diverging: bool
+    e2e_p99_s: float
+    itl_p99_s: float
 
     @property
     def p99_error(self) -> float:
@@ -189,6 +191,8 @@ def _run(
         preempted_share=figures.preempted_share,
         growth_share=figures.growth.share_of_arrivals,
         is_diverging=figures.growth.is_diverging,
+        e2e_p99_s=figures.e2e.p99_s if figures.e2e else 0.0,
+        itl_p99_s=figures.inter_token.p99_s if figures.inter_token else 0.0,
     )
 
 
@@ -280,6 +284,7 @@ def _combined(runs: list[Simulated]) -> Simulated:
         "slot_occupancy",
     )
     shared += ("mean_iteration_s", "sequence_iteration_s", "violation_share", "preempted_share")
+    shared += ("e2e_p99_s", "itl_p99_s")
     return Simulated(
         requests=sum(run.requests for run in runs),
         runs=len(runs),

@@ -21,6 +21,10 @@ _COLUMNS: Final = (
     "iteration, ms",
     "P99 TTFT, s: planned, simulated",
     "ratio",
+    "P99 end to end, s",
+    "ratio",
+    "P99 between tokens, ms",
+    "ratio",
     "over target",
     "preempted",
 )
@@ -98,6 +102,10 @@ def _pool(result: RowResult, pool: PoolResult) -> Sequence[str]:
         f"({1e3 * seen.sequence_iteration_s:.1f})",
         f"{said.ttft_p99_s:.3f}, {seen.ttft_p99_s:.3f} ± {seen.p99_error:.1%}",
         goal(f"{1.0 + pool.p99_error:.2f}", pool.p99),
+        f"{said.e2e_p99_s:.2f}, {seen.e2e_p99_s:.2f}",
+        f"{1.0 + pool.e2e_error:.2f}",
+        f"{1e3 * said.itl_p99_s:.1f}, {1e3 * seen.itl_p99_s:.1f}",
+        f"{1.0 + pool.itl_error:.2f}",
         _marked(f"{seen.violation_share:.2%}", pool.meets_target),
         _marked(f"{seen.preempted_share:.2%}", not seen.is_diverging)
         + (" **diverges**" if seen.is_diverging else ""),

@@ -9,7 +9,8 @@ from validation.measure import PoolResult, RowResult, Verdict
 
 HEADER: Final = (
     "  pool   N × slots   bound by      load pred  slots  error  | occ pred    sim  error  | "
-    "iter ms pred  sim  seq | P99 s pred    sim   ±%  ratio  | over pred    sim  preempt"
+    "iter ms pred  sim  seq | P99 s pred    sim   ±%  ratio  | E2E s pred    sim ratio | "
+    "ITL ms pred    sim ratio | over pred    sim  preempt"
 )
 _MARKS: Final = {Verdict.HOLDS: " ", Verdict.LOW: "▼", Verdict.HIGH: "▲"}
 
@@ -41,6 +42,8 @@ def _line(pool: PoolResult) -> str:
         f"{1e3 * seen.sequence_iteration_s:4.1f} | "
         f"{said.ttft_p99_s:10.3f} {seen.ttft_p99_s:6.3f} {100 * seen.p99_error:4.1f} "
         f"{1 + pool.p99_error:6.2f}{_MARKS[pool.p99]} | "
+        f"{said.e2e_p99_s:10.2f} {seen.e2e_p99_s:6.2f} {1 + pool.e2e_error:5.2f} | "
+        f"{1e3 * said.itl_p99_s:11.1f} {1e3 * seen.itl_p99_s:6.1f} {1 + pool.itl_error:5.2f} | "
         f"{said.violation_share:9.2%} {seen.violation_share:6.2%} {seen.preempted_share:8.3%}"
         f"{'  DIVERGES' if seen.is_diverging else ''}"
     )

@@ -31,8 +31,8 @@ _LEAST_IDLE: Final = 1e-4
 _TOGETHER: Final = np.arange(2.0, 17.0)
 """So many prompts' last chunks in one iteration are told apart; more fill it."""
 
-_HALVINGS: Final = 30
-_LONGEST_S: Final = 3600.0
+_HALVINGS: Final = 17
+_MOST_DEVIATIONS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -88,29 +88,35 @@ def token_gaps(
 
 def gap_share(gaps: TokenGaps, mix: PromptMix, engine: EngineProfile, target_s: Array) -> Array:
     """Share of the times between tokens that exceed a target, shape (pools,)."""
-    left = target_s - gaps.decode_s
-    over = np.asarray(ndtr(-left / np.maximum(gaps.deviation_s, 1e-12)))
-    if engine.prefill_is_free:
-        return over
-    costs = _chunks_s(mix, engine)
-    for deviation, weight in LEVELS:
-        over += weight * _prefill_share(gaps, mix, costs, left - deviation * gaps.deviation_s)
-    return np.asarray(np.minimum(over, 1.0))
+    return _share(gaps, mix, _chunks_of(mix, engine), target_s)
 
 
 def gap_p99_s(gaps: TokenGaps, mix: PromptMix, engine: EngineProfile) -> Array:
-    """P99 of the time between two tokens, shape (pools,)."""
-    low, high = np.zeros_like(gaps.decode_s), np.full_like(gaps.decode_s, _LONGEST_S)
+    """P99 of the time between two tokens, to 1e-5 of the longest; shape (pools,)."""
+    chunks = _chunks_of(mix, engine)
+    low, high = np.zeros_like(gaps.decode_s), gaps.decode_s + _MOST_DEVIATIONS * gaps.deviation_s
+    if chunks is not None:
+        high = high + chunks.longest_s
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        met = gap_share(gaps, mix, engine, middle) <= VIOLATIONS_MAX
+        met = _share(gaps, mix, chunks, middle) <= VIOLATIONS_MAX
         high, low = np.where(met, middle, high), np.where(met, low, middle)
     return high
 
 
+def _share(gaps: TokenGaps, mix: PromptMix, chunks: "_Chunks | None", target_s: Array) -> Array:
+    left = target_s - gaps.decode_s
+    over = np.asarray(ndtr(-left / np.maximum(gaps.deviation_s, 1e-12)))
+    if chunks is None:
+        return over
+    for deviation, weight in LEVELS:
+        over += weight * _prefill_share(gaps, mix, chunks, left - deviation * gaps.deviation_s)
+    return np.asarray(np.minimum(over, 1.0))
+
+
 @dataclass(frozen=True)
 class _Chunks:
-    """What prompts add to iterations. Arrays of shape (pools, points), but for the last four."""
+    """What prompts add to iterations. Arrays of shape (pools, points), or (pools,) where said."""
 
     whole: Array  # full chunks
     first_s: Array  # the first of them takes
@@ -121,9 +127,13 @@ class _Chunks:
     variance: Array  # of that, (pools,)
     step_s: float  # each next full chunk takes longer by
     full_s: float  # a full chunk takes at least
+    longest_s: Array  # no iteration has more, (pools,)
 
 
-def _chunks_s(mix: PromptMix, engine: EngineProfile) -> _Chunks:
+def _chunks_of(mix: PromptMix, engine: EngineProfile) -> _Chunks | None:
+    """None where prefill is free."""
+    if engine.prefill_is_free:
+        return None
     chunk = float(engine.prefill_chunk_tokens)
     h, kappa = engine.per_sequence_s, engine.per_context_token_s
     p, c = engine.prefill_token_s, engine.prefill_token_context_s
@@ -141,7 +151,19 @@ def _chunks_s(mix: PromptMix, engine: EngineProfile) -> _Chunks:
     mean_s = (mix.share * (wholes_s + rest_s)).sum(axis=1) / number
     squares = (mix.share * (whole * first_s * first_s + rest_s * rest_s)).sum(axis=1) / number
     variance = np.maximum(squares - mean_s * mean_s, 1e-6 * mean_s * mean_s)
-    return _Chunks(whole, first_s, rest_s, filled_s, number, mean_s, variance, step_s, p * chunk)
+    last_s = np.maximum(first_s + step_s * whole, filled_s) * (mix.share > 0.0)
+    return _Chunks(
+        whole,
+        first_s,
+        rest_s,
+        filled_s,
+        number,
+        mean_s,
+        variance,
+        step_s,
+        p * chunk,
+        last_s.max(axis=1) + p * chunk,
+    )
 
 
 def _prefill_share(gaps: TokenGaps, mix: PromptMix, chunks: _Chunks, left_s: Array) -> Array:

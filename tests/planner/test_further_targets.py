@@ -85,7 +85,7 @@ def test_a_target_between_tokens_binds_and_is_met(gap_s: float) -> None:
     assert planned.minimised_per_h > found({}).minimised_per_h
     assert Binding.BETWEEN_TOKENS in {pool.binding for pool in planned.pools}
     assert ReasonCode.BETWEEN_TOKENS_BINDS in planned.reasons
-    assert all(pool.itl_p99_s <= gap_s * (1.0 + 1e-6) for pool in planned.pools)
+    assert all(pool.itl_p99_s <= gap_s * (1.0 + 1e-3) for pool in planned.pools)
 
 
 def test_a_constant_target_end_to_end_is_the_predicted_p99_at_most() -> None:
