@@ -103,6 +103,41 @@ def test_infeasible_is_exit_code_3_with_what_can_be_reached(cli: Cli, cdf: Path)
     assert cli(*order[:-1], tightest).code == 0
 
 
+def test_targets_end_to_end_and_between_tokens(cli: Cli, trace: Path) -> None:
+    order = ["plan", trace, "--arrival-rate", 400, "--slo-ttft-p99", "2s"]
+    further = ["--slo-e2e-p99", "3s+40ms/token", "--slo-itl-p99", "60ms"]
+    result = json.loads(cli(*order, *further, "--output", "json").out)
+    asked = result["request"]
+    assert (asked["slo_e2e_p99"], asked["slo_itl_p99_s"]) == ("3s+40ms/token", 0.06)
+    pools = [pool for pool in result["plan"]["pools"].values() if pool]
+    assert all(0.0 < pool["itl_p99_s"] <= 0.06 * 1.001 for pool in pools)
+    assert "between_tokens" in {pool["binding"] for pool in pools}
+    table = cli(*order, *further).out
+    assert "P99 end to end at most 3s+40ms/token, P99 between tokens at most 60ms" in table
+    assert "The P99 target between tokens sets a pool's size." in table
+    without = json.loads(cli(*order, "--output", "json").out)
+    assert without["request"]["slo_itl_p99_s"] is None
+    assert without["plan"]["gpus"] < result["plan"]["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "field"),
+    [
+        ("--slo-e2e-p99", "500ms", "tightest_slo_e2e_p99"),
+        ("--slo-itl-p99", "2ms", "tightest_slo_itl_p99_s"),
+    ],
+)
+def test_each_further_target_says_what_can_be_reached(
+    cli: Cli, trace: Path, option: str, value: str, field: str
+) -> None:
+    order = ["plan", trace, "--arrival-rate", 40, "--slo-ttft-p99", "9s"]
+    done = cli(*order, option, value, "--output", "json")
+    assert done.code == 3
+    tightest = json.loads(done.out)["infeasible"][field]
+    eased = tightest if isinstance(tightest, str) else f"{tightest}s"
+    assert cli(*order, option, eased).code == 0
+
+
 def test_a_trace_brings_its_own_rate_and_its_bad_rows_are_said(cli: Cli, trace: Path) -> None:
     result = json.loads(cli("plan", trace, "--slo-ttft-p99", "2s", "--output", "json").out)
     traffic = result["traffic"]

@@ -277,6 +277,16 @@ def test_without_validation_the_page_says_how_to_get_one(trace: Path, order: Ord
     assert "With --validate it is run request by request" in page.said
 
 
+def test_further_targets_are_on_the_page(trace: Path, order: Order) -> None:
+    result, page = order(trace, "--slo-ttft-p99", "2s", "--slo-itl-p99", "60ms",
+                         "--slo-e2e-p99", "5s+40ms/token", "--validate")  # fmt: skip
+    assert "end to end 5s+40ms/token, between tokens 60" in page.said
+    assert page.said.count("P99 between tokens") >= 3
+    seen = result["validation"]["pools"]["short"]
+    assert seen["predicted"]["itl_p99_s"] <= 0.06 * 1.001
+    assert seen["inter_token"]["p99_s"] <= 0.06 * 1.1
+
+
 def test_one_pool_is_a_page_of_one(cdf: Path, order: Order) -> None:
     result, page = order(cdf, "--arrival-rate", 5, "--slo-ttft-p99", "9s", "--boundary", 32768,
                          "--validate")  # fmt: skip

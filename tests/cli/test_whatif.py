@@ -95,6 +95,17 @@ def test_a_row_without_a_fleet_says_what_could_be_met(cli: Cli, trace: Path) -> 
     assert rows_of(cli, trace, "--slo-ttft-p99", tightest)[0]["status"] == "ok"
 
 
+def test_further_targets_hold_for_all_rows(cli: Cli, trace: Path) -> None:
+    order = [trace, "--arrival-rate", 30, "--slo-ttft-p99", "2s,8s", "--slo-itl-p99", "60ms"]
+    assert {row["status"] for row in rows_of(cli, *order)} == {"ok"}
+    assert "P99 between tokens at most 60ms" in cli("whatif", *order).out
+    both = cli("whatif", *order[:-2], "--slo-itl-p99", "2ms,")
+    assert both.code == 2
+    none = cli("whatif", *order[:-2], "--slo-itl-p99", "2ms")
+    assert none.code == 3
+    assert "a token" in none.out
+
+
 def test_exit_code_3_only_where_no_row_has_a_fleet(cli: Cli, trace: Path) -> None:
     assert cli("whatif", trace, "--slo-ttft-p99", "5ms,8s").code == 0
     none = cli("whatif", trace, "--slo-ttft-p99", "5ms,6ms")
