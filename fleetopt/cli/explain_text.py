@@ -99,7 +99,7 @@ def _thinned(curve: Sequence[BoundaryCost], chosen_tokens: int) -> list[Boundary
 
 
 def _boundary(why: Explanation, plan: Plan) -> list[str]:
-    lines = [_shape(why, plan)]
+    lines = [curve_shape(why, plan)]
     saved = plan.minimised_per_h - why.cheapest.cost_per_h
     if saved > SAME_RATIO * plan.minimised_per_h:
         lines.append(
@@ -123,7 +123,8 @@ def _boundary(why: Explanation, plan: Plan) -> list[str]:
     return lines
 
 
-def _shape(why: Explanation, plan: Plan) -> str:
+def curve_shape(why: Explanation, plan: Plan) -> str:
+    """Say which boundaries cost about the lowest, here and on the page."""
     within = f"within {percent(FLAT_WITHIN, 0)} of the lowest"
     low, high = tokens(why.flat_from_tokens), tokens(why.flat_to_tokens)
     if plan.long is None and low == high:

@@ -136,7 +136,7 @@ def plan(
     if html is not None:
         from fleetopt.cli.report import check_page
 
-        check_page(html)
+        check_page(html, file, profiles, config)
     if validate:
         from fleetopt.cli.validation import check_twice
 

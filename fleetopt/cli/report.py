@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 _PACKAGES: Final = ("jinja2", "matplotlib")
 
 
-def check_page(path: Path) -> None:
-    """Refuse a page that could not be written, before there is a plan to lose."""
+def check_page(path: Path, *inputs: str | Path | None) -> None:
+    """Refuse a page that could not be written, or over what is read, before there is a plan."""
+    for read in (each for each in inputs if each is not None):
+        if path.is_file() and Path(read).is_file() and path.samefile(read):
+            raise typer.BadParameter(f"--html {path}: is read by this command; name another file")
     if path.is_dir() or not path.name:
         raise typer.BadParameter(f"--html {path}: is a folder; name a file in it")
     if not path.absolute().parent.is_dir():

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from fleetopt.cli.explain_text import curve_shape
 from fleetopt.cli.output import cost, percent, seconds, tokens
 from fleetopt.cli.plan_text import BASELINES
 from fleetopt.cli.report_svg import (
@@ -164,19 +165,8 @@ def _line(
 
 
 def _curve_words(plan: Plan, why: Explanation, *, clipped: bool) -> str:
-    low, high = why.flat_from_tokens, why.flat_to_tokens
-    words = f"The strip is at most {percent(FLAT_WITHIN, 0)} above the lowest cost. "
-    if plan.long is None and low == high:
-        words += "One pool is the cheapest, the boundaries next to it are outside."
-    elif low == high:
-        words += f"Sharp: {tokens(low)} is inside, the boundaries on either side are not."
-    elif why.is_flat:
-        words += f"Flat: all boundaries from {tokens(low)} to {tokens(high)} are inside."
-    else:
-        words += (
-            f"Sharp: boundaries from {tokens(low)} to {tokens(high)} are inside, those on either "
-            "side are not."
-        )
+    shape = curve_shape(why, plan)
+    words = f"{shape[:1].upper()}{shape[1:]}, which is the height of the strip."
     words += (
         " Each point is the cheapest gamma and the fewest replicas there; the last is one pool."
     )

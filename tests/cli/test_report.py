@@ -388,6 +388,29 @@ def test_a_file_that_cannot_be_written_is_one_line(cli: Cli, trace: Path) -> Non
     assert done.err.count("\n") == 1
 
 
+def test_what_is_read_is_never_overwritten(cli: Cli, trace: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.html"
+    link.symlink_to(trace)
+    for page in (trace, link):
+        before = trace.read_bytes()
+        done = cli("plan", trace, "--slo-ttft-p99", "2s", "--html", page)
+        assert (done.code, done.out) == (2, "")
+        assert f"--html {page}: is read by this command" in done.err
+        assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("target", ["2s", "300ms+0.2ms/token"])
+def test_the_page_says_of_the_boundary_what_the_table_says(
+    cli: Cli, trace: Path, tmp_path: Path, target: str
+) -> None:
+    page = tmp_path / "r.html"
+    asked = ("plan", trace, "--arrival-rate", "60", "--slo-ttft-p99", target, "--html", page)
+    said = cli(*asked, "--explain").out
+    shape = next(line.strip(" -") for line in said.splitlines() if "of the lowest" in line)
+    words = " ".join(Page(page.read_text(encoding="utf-8")).words)
+    assert f"{shape[:1].upper()}{shape[1:]}, which is the height of the strip." in words
+
+
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
 def test_without_the_extra_it_says_what_to_install(
     cli: Cli, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
