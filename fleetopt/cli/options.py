@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetopt.cli.output import ExitCode, Output
+from fleetopt.cli.output import ExitCode, Output, print_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +42,6 @@ def help_if_alone(context: typer.Context) -> None:
 
 def settings_from(config: Path | None, **overrides: Any) -> Settings:
     """Read the settings; options that were left out (None) change nothing."""
-    from fleetopt.config.settings import load_settings
-
     given: dict[str, Any] = {}
     for name, override in overrides.items():
         value = (
@@ -53,7 +51,20 @@ def settings_from(config: Path | None, **overrides: Any) -> Settings:
         )
         if value not in (None, {}):
             given[name] = value
-    return load_settings(config, **given)
+    return load(config, **given)
+
+
+def load(config: Path | None, **given: Any) -> Settings:
+    """Read the settings, and say which variables only look like some."""
+    import os
+
+    from fleetopt.config.settings import load_settings, setting_paths
+    from fleetopt.config.variables import unknown_variables
+
+    settings = load_settings(config, **given)
+    for remark in unknown_variables(os.environ, setting_paths()):
+        print_note(remark)
+    return settings
 
 
 def check_fleet(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from fleetopt.cli.options import assigned
+from fleetopt.cli.options import assigned, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -138,8 +138,6 @@ def settings_with(options: Mapping[str, Any]) -> Settings:
 
     What was not given (None) changes nothing; options that are no setting play no part.
     """
-    from fleetopt.config.settings import load_settings
-
     given = {
         setting: options[option]
         for option, setting in SETTINGS.items()
@@ -155,7 +153,7 @@ def settings_with(options: Mapping[str, Any]) -> Settings:
     overrides: dict[str, Any] = named if given else {}
     if profiles is not None:
         overrides["profiles"] = profiles
-    return load_settings(options["config"], **overrides)
+    return load(options["config"], **overrides)
 
 
 def _by_gpu(option: str, texts: Iterable[str]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -276,7 +276,11 @@ class Settings(BaseSettings):
         overrides = self.fleets.get(name)
         if not overrides:
             return self.fleet
-        return FleetSettings(**{**self.fleet.model_dump(), **overrides})
+        own = FleetSettings(**overrides).model_dump(include=set(overrides))
+        base = self.fleet.model_dump()
+        for key, value in own.items():  # figures by GPU add to the base's, as in every source
+            base[key] = {**base[key], **value} if isinstance(value, dict) else value
+        return FleetSettings(**base)
 
     def path_of(self, name: str | None) -> str:
         """Return where the settings of a fleet are, as an error names it."""
@@ -318,6 +322,14 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
         raise ConfigError(f"can't read {path}: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: not a YAML mapping of settings: {error}") from error
+
+
+def setting_paths(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """Yield the path of every section and setting: `kafka`, `kafka.topic`."""
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_paths(field.annotation, f"{prefix}{name}.")
 
 
 def _source(at: Sequence[int | str], path: Path | None, overrides: Mapping[str, Any]) -> str:

@@ -85,3 +85,13 @@ def test_profiles_are_listed(cli: Cli) -> None:
     listed = json.loads(cli("profiles", "--output", "json").out)
     assert [profile["name"] for profile in listed] == list(catalogue)
     assert all(name in table for name in catalogue)
+
+
+def test_a_variable_that_is_no_setting_is_remarked_on(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETOPT_FLEET_GAMMA_MAX", "1")
+    done = cli("config", "check")
+    assert done.code == 0
+    assert "FLEETOPT_FLEET_GAMMA_MAX is no setting and plays no part" in done.err
+    assert "did you mean FLEETOPT_FLEET__GAMMA_MAX?" in done.err

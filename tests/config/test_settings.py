@@ -191,3 +191,14 @@ def test_a_redis_url_is_shown_without_its_password(url: str, shown: str) -> None
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         setattr(load_settings().kafka, "topic", "other")  # noqa: B010
+
+
+def test_a_fleets_figures_by_gpu_add_to_those_of_the_base(file: Path) -> None:
+    file.write_text(
+        "fleet: {prices_usd_per_gpu_h: {h100: 2.0, a100: 1.0}, carbon_g_per_kwh: {h100: 300}}\n"
+        "fleets: {chat: {prices_usd_per_gpu_h: {h100: 1.5}, carbon_g_per_kwh: 40}}\n"
+    )
+    chat = load_settings(file).for_fleet("chat")
+    assert chat.prices_usd_per_gpu_h == {"h100": 1.5, "a100": 1.0}
+    assert chat.carbon_g_per_kwh == {"h100": 300.0, "default": 40.0}
+    assert load_settings(file).fleet.prices_usd_per_gpu_h == {"h100": 2.0, "a100": 1.0}
