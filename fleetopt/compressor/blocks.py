@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.compressor.content import Block, Content
-from fleetopt.compressor.evidence import KINDS, PROSE, Evidence, evidence
+from fleetopt.compressor.evidence import KINDS, PROSE, XML, flags_of, named, scored
 from fleetopt.compressor.fences import fenced
 from fleetopt.compressor.lines import Array, Flags, Lines
 
@@ -42,15 +42,17 @@ def blocks(text: str) -> tuple[Block, ...]:
         return (Block(0, len(text), Content.PROSE),)
     if len(lines.starts) > _MANY_LINES and len(text) < _SHORT_LINE * len(lines.starts):
         return (Block(0, len(text), Content.DATA),)
-    found = evidence(lines)
-    scores, kinds = found.score, found.kind
-    for span in fenced(lines, text, scores):
+    flags = flags_of(lines)
+    scores = scored(lines, flags)
+    spans = list(fenced(lines, text, scores))
+    if not spans and scores.max() <= 0:
+        return (Block(0, len(text), Content.PROSE),)
+    kinds = named(lines, flags)
+    for span in spans:
         scores[span.first : span.end] = _CERTAIN
         kinds[span.first : span.end] = KINDS.index(span.content)
-    if scores.max() <= 0:
-        return (Block(0, len(text), Content.PROSE),)
     atoms = _divided(scores, lines.after_blank)
-    return tuple(_merged(lines, Evidence(kinds, scores), atoms))
+    return tuple(_merged(lines, kinds, scores, atoms))
 
 
 def _divided(scores: NDArray[np.float64], after_blank: Flags) -> Flags:
@@ -79,12 +81,14 @@ def _divided(scores: NDArray[np.float64], after_blank: Flags) -> Flags:
     return np.repeat(np.array(states[::-1], np.bool_), lengths)
 
 
-def _merged(lines: Lines, found: Evidence, atoms: Flags) -> Iterator[Block]:
+def _merged(
+    lines: Lines, kinds: NDArray[np.int8], scores: NDArray[np.float64], atoms: Flags
+) -> Iterator[Block]:
     """Name each run of atoms by what most of its characters speak for."""
     firsts = np.flatnonzero(np.append(True, atoms[1:] != atoms[:-1]))
-    sizes = lines.last - lines.first + 1
+    weights = np.where(scores > 0, lines.last - lines.first + 1, 0)
     contents = [
-        KINDS[_kind(found, sizes, first, end)] if atoms[first] else Content.PROSE
+        KINDS[_kind(kinds[first:end], weights[first:end])] if atoms[first] else Content.PROSE
         for first, end in _pairs(firsts, len(atoms))
     ]
     starts = lines.starts[firsts].tolist()
@@ -98,8 +102,10 @@ def _pairs(firsts: Array, total: int) -> Iterator[tuple[int, int]]:
     yield from itertools.pairwise(bounds)
 
 
-def _kind(found: Evidence, sizes: Array, first: int, end: int) -> int:
-    weights = np.where(found.score[first:end] > 0, sizes[first:end], 0)
-    votes = np.bincount(found.kind[first:end], weights=weights, minlength=len(KINDS))
+def _kind(kinds: NDArray[np.int8], weights: Array) -> int:
+    if kinds[0] == XML and np.count_nonzero(kinds == XML) > 1:
+        # Attributes and embedded scripts on lines of their own belong to the markup.
+        return XML
+    votes = np.bincount(kinds, weights=weights, minlength=len(KINDS))
     votes[PROSE] = -1
     return int(votes.argmax())

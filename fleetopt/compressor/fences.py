@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.compressor.content import Content
-from fleetopt.compressor.lines import Flags, Lines, Mark
+from fleetopt.compressor.lines import Flags, Lines, Mark, among
 
 # Quote and list marks may stand before a fence; each alternative starts with another character.
+_FENCE_WITHIN: Final = 200
+# With more lines than this that may open or close a span, the text is taken as one.
+_MOST: Final = 10_000
 _FENCE: Final = re.compile(r"(?:[> \t]|[-*+][ \t]|[0-9]{1,9}[.)][ \t])*(`{3,}|~{3,})([^`]*)$")
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w+)(\*?)\}")
 _MATHS: Final = frozenset(
@@ -71,6 +74,9 @@ def fenced(lines: Lines, text: str, scores: NDArray[np.float64]) -> Iterator[Spa
     closed isn't one. `scores` tell a program's long strings from a prompt's quoted text.
     """
     suspects = np.flatnonzero(_suspects(lines)).tolist()
+    if len(suspects) > _MOST:
+        yield Span(0, len(lines.starts), Content.CODE)
+        return
     shown = [text[lines.first[line] : lines.last[line] + 1] for line in suspects]
     never: set[str] = set()
     at = 0
@@ -107,11 +113,11 @@ def _suspects(lines: Lines) -> Flags:
     at_last = lines.data[lines.last]
     before_last = lines.data[np.maximum(lines.last - 1, 0)]
     suspects = (lines.count(Mark.TICK) >= 3) | (lines.count(Mark.QUOTE) >= 3)
-    suspects |= (first == second) & np.isin(first, _FIRST_TWICE)
-    suspects |= np.isin(first, _LISTED) & (lines.count(Mark.OPERATOR) >= 3)
+    suspects |= (first == second) & _FIRST_TWICE[first]
+    suspects |= _LISTED[first] & (lines.count(Mark.OPERATOR) >= 3)
     suspects |= (first == ord("/")) & (second == ord("*"))
     suspects |= (lines.count(Mark.OPERATOR) > 0) & (lines.count(Mark.SLASH) > 0)
-    suspects |= (first == ord("\\")) & np.isin(second, _AFTER_BACKSLASH)
+    suspects |= (first == ord("\\")) & _AFTER_BACKSLASH[second]
     suspects |= (first == ord("<")) | ((first == ord("-")) & (second == ord("-")))
     suspects |= (at_last == ord(">")) | ((at_last == ord("]")) & (before_last == ord("\\")))
     suspects |= (at_last == ord("$")) & (before_last == ord("$"))
@@ -119,13 +125,13 @@ def _suspects(lines: Lines) -> Flags:
     return suspects
 
 
-_FIRST_TWICE: Final = np.frombuffer(b"~$'", np.uint8)
-_LISTED: Final = np.frombuffer(b">-*+0123456789", np.uint8)
-_AFTER_BACKSLASH: Final = np.frombuffer(b"[]be", np.uint8)
+_FIRST_TWICE: Final = among("~$'")
+_LISTED: Final = among(">-*+0123456789")
+_AFTER_BACKSLASH: Final = among("[]be")
 
 
 def _opening(line: str) -> _Opening | None:
-    fence = _FENCE.match(line)
+    fence = _FENCE.match(line[:_FENCE_WITHIN])
     if fence:
         mark = fence[1]
         return _Opening(
@@ -167,7 +173,7 @@ def _odd(quotes: str) -> Callable[[str], bool]:
 
 
 def _ends_fence(line: str, opened: str) -> bool:
-    fence = _FENCE.match(line)
+    fence = _FENCE.match(line[:_FENCE_WITHIN])
     return fence is not None and fence[1].startswith(opened) and not fence[2].strip()
 
 

@@ -69,6 +69,8 @@ _CHARACTERS: Final = {
 }
 _KINDS: Final = len(Mark)
 _BEYOND: Final = 128
+# Wider white space at a line's ends is looked up instead of walked over.
+_STEPS: Final = 32
 _PADDING: Final = b"\n" * 16
 
 # What code says in two characters. A call, a letter before "(", is counted with them.
@@ -90,18 +92,23 @@ def _pair_table() -> Flags:
     table = np.zeros(65536, np.bool_)
     for pair in _PAIRS.split():
         table[ord(pair[0]) * 256 + ord(pair[1])] = True
-    for first in map(chr, range(128)):
-        if first.isalnum() or first == "_":
-            table[ord(first) * 256 + ord("(")] = True
     return table
 
 
 _MARKS: Final = _table()
 _CODE_PAIRS: Final = _pair_table()
+_BEFORE_CALL: Final = np.array(
+    [chr(c).isalnum() or c == ord("_") for c in range(128)] + [False] * 128
+)
 _NAME_BYTES: Final = bytes(
     code if code == _BEYOND or chr(code).isalnum() or chr(code) in "_#@" else 0
     for code in range(_BEYOND + 1)
 ) + bytes(256 - _BEYOND - 1)
+
+
+def among(characters: str) -> Flags:
+    """Return a table of bytes: which are one of these characters."""
+    return np.array([chr(code) in characters for code in range(256)])
 
 
 def key(word: str) -> int:
@@ -129,6 +136,8 @@ class Lines:
     """Runs of two spaces or more, and tabs, between words."""
     words: NDArray[np.uint64]
     """The first word's first eight characters; 0 where the line starts with a mark."""
+    beyond: Array
+    """Characters beyond ASCII."""
     after_blank: Flags
     """A blank line, or nothing, stands before it."""
     size: int
@@ -140,49 +149,46 @@ class Lines:
         plain = _ascii(text)
         padded = plain + _PADDING
         data = np.frombuffer(padded, np.uint8)
-        kinds = np.frombuffer(plain.translate(_MARKS), np.uint8)
-        marks = np.flatnonzero(kinds)
+        kinds = np.frombuffer(padded.translate(_MARKS), np.uint8)
+        size = len(plain)
+        # White space between words would be most of the marks; it's counted on its own.
+        marks = np.flatnonzero(kinds[:size] > Mark.TAB)
         mark_kinds = kinds[marks]
         ends_line = mark_kinds == Mark.NEWLINE
-        starts, ends = _borders(marks[ends_line], len(plain))
-        first, last = _trimmed(starts, ends, marks, mark_kinds, kinds)
+        starts, ends = _borders(marks[ends_line], size)
+        first, last = _trimmed(starts, ends, kinds)
         full = np.flatnonzero(first <= last)
+        line_of = np.cumsum(ends_line) - ends_line
+        after_blank = np.zeros(len(full), np.bool_)
+        after_blank[:1] = True
         if len(full) < len(starts):
             after_blank = np.diff(full, prepend=-2) > 1
             index = np.full(len(starts) + 1, -1)
             index[full] = np.arange(len(full))
-            line_of = index[np.cumsum(ends_line) - ends_line]
+            line_of = index[line_of]
             kept = line_of >= 0
             marks, mark_kinds, line_of = marks[kept], mark_kinds[kept], line_of[kept]
-        else:
-            after_blank = np.zeros(len(full), np.bool_)
-            after_blank[:1] = True
-            line_of = np.cumsum(ends_line) - ends_line
-        starts, first, last = starts[full], first[full], last[full]
-        counted = np.bincount(line_of * _KINDS + mark_kinds, minlength=len(full) * _KINDS)
-        here = data[marks].astype(np.int64)
-        paired = _CODE_PAIRS[here * 256 + data[marks + 1]]
-        called = (here == ord("(")) & (marks > 0)
-        called[called] = _CODE_PAIRS[data[marks[called] - 1].astype(np.int64) * 256 + ord("(")]
-        white = (mark_kinds == Mark.SPACE) | (mark_kinds == Mark.TAB)
-        wide = white[1:] & ((data[marks[1:] - 1] == 32) | (mark_kinds[1:] == Mark.TAB))
-        at = np.flatnonzero(wide) + 1
-        # The last of its run, and neither before the first word nor after the last.
-        ended = data[marks[at] + 1]
-        at = at[(ended > 32) & (marks[at] > first[line_of[at]]) & (marks[at] < last[line_of[at]])]
+            starts, first, last = starts[full], first[full], last[full]
         lines = len(full)
+        counts = np.bincount(line_of * _KINDS + mark_kinds, minlength=lines * _KINDS)
+        counts = counts.reshape(lines, _KINDS)
+        counts[:, Mark.SPACE] = _counted(kinds[:size] == Mark.SPACE, starts)
+        if b"\t" in plain:
+            counts[:, Mark.TAB] = _counted(kinds[:size] == Mark.TAB, starts)
         return cls(
             data=data,
             starts=starts,
             first=first,
             last=last,
-            counts=counted.reshape(lines, _KINDS),
-            pairs=np.bincount(line_of[paired], minlength=lines)
-            + np.bincount(line_of[called], minlength=lines),
-            gaps=np.bincount(line_of[at], minlength=lines),
+            counts=counts,
+            pairs=_pairs(data, marks, line_of, lines),
+            gaps=_gaps(kinds, first, last),
             words=_words(padded.translate(_NAME_BYTES), first),
+            beyond=(
+                np.zeros(lines, np.int64) if text.isascii() else _counted(data[:size] >> 7, starts)
+            ),
             after_blank=after_blank,
-            size=len(plain),
+            size=size,
         )
 
     def count(self, *kinds: Mark) -> Array:
@@ -208,6 +214,33 @@ def _ascii(text: str) -> bytes:
     return plain
 
 
+def _counted(flags: NDArray[np.generic], starts: Array) -> Array:
+    """Return how many are set from each line's start to the next's."""
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    counted: Array = np.add.reduceat(flags.view(np.uint8), starts, dtype=np.int32)
+    return counted.astype(np.int64)
+
+
+def _pairs(data: NDArray[np.uint8], marks: Array, line_of: Array, lines: int) -> Array:
+    here = data[marks].astype(np.intp)
+    paired = _CODE_PAIRS[here * 256 + data[marks + 1]]
+    called = np.flatnonzero(here == ord("("))
+    # At the text's very start, the byte before is the padding's newline.
+    called = called[_BEFORE_CALL[data[marks[called] - 1]]]
+    return np.bincount(np.concatenate((line_of[paired], line_of[called])), minlength=lines)
+
+
+def _gaps(kinds: NDArray[np.uint8], first: Array, last: Array) -> Array:
+    """Count runs of two white spaces or more, and tabs, between words."""
+    white = (kinds - np.uint8(1)) < Mark.TAB
+    ends = white[1:-1] & (white[:-2] | (kinds[1:-1] == Mark.TAB)) & ~white[2:]
+    at = np.flatnonzero(ends) + 1
+    line = np.searchsorted(first, at, side="right") - 1
+    at, line = at[line >= 0], line[line >= 0]
+    return np.bincount(line[at < last[line]], minlength=len(first))
+
+
 def _borders(newlines: Array, size: int) -> tuple[Array, Array]:
     """Return where lines start, and where their newline (or the text's end) is."""
     if len(newlines) and newlines[-1] == size - 1:
@@ -215,33 +248,23 @@ def _borders(newlines: Array, size: int) -> tuple[Array, Array]:
     return np.concatenate(([0], newlines + 1)), np.concatenate((newlines, [size]))
 
 
-def _trimmed(
-    starts: Array,
-    ends: Array,
-    marks: Array,
-    mark_kinds: NDArray[np.uint8],
-    kinds: NDArray[np.uint8],
-) -> tuple[Array, Array]:
+def _trimmed(starts: Array, ends: Array, kinds: NDArray[np.uint8]) -> tuple[Array, Array]:
     """Return each line's first and last character that isn't white space (last < first: blank)."""
     first, last = starts.copy(), ends - 1
-    white = (mark_kinds == Mark.SPACE) | (mark_kinds == Mark.TAB)
-    joined = white[1:] & white[:-1] & (np.diff(marks) == 1)
-    full = np.flatnonzero(starts < ends)
-
-    def is_white(at: Array) -> Flags:
-        found: Flags = (kinds[at] == Mark.SPACE) | (kinds[at] == Mark.TAB)
-        return found
-
-    indented = full[is_white(starts[full])]
-    if len(indented):
-        run_ends = np.append(np.flatnonzero(~joined), len(marks) - 1)
-        at = np.searchsorted(marks, starts[indented])
-        first[indented] = marks[run_ends[np.searchsorted(run_ends, at)]] + 1
-    trailing = full[is_white(ends[full] - 1)]
-    if len(trailing):
-        run_starts = np.append(0, np.flatnonzero(~joined) + 1)
-        at = np.searchsorted(marks, ends[trailing] - 1)
-        last[trailing] = marks[run_starts[np.searchsorted(run_starts, at, side="right") - 1]] - 1
+    open_lines = np.flatnonzero(starts < ends)
+    for edge, step in ((first, 1), (last, -1)):
+        at = open_lines
+        for _ in range(_STEPS):
+            at = at[(kinds[edge[at]] - np.uint8(1)) < Mark.TAB]
+            if not len(at):
+                break
+            edge[at] += step
+            at = at[first[at] <= last[at]]
+        else:
+            solid = np.flatnonzero((kinds - np.uint8(1)) >= Mark.TAB)
+            after = np.searchsorted(solid, edge[at], side="left" if step > 0 else "right")
+            edge[at] = solid[after] if step > 0 else np.append(-1, solid)[after]
+            edge[at] = np.clip(edge[at], starts[at] - 1, ends[at])
     return first, last
 
 
