@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fleetopt.compressor.content import Block, Content
 from fleetopt.compressor.evidence import KINDS, PROSE, XML, flags_of, named, scored
-from fleetopt.compressor.fences import fenced
+from fleetopt.compressor.fences import fenced, hunks
 from fleetopt.compressor.lines import Array, Flags, Lines
 
 __all__ = ["Block", "Content", "blocks"]
@@ -44,7 +44,7 @@ def blocks(text: str) -> tuple[Block, ...]:
         return (Block(0, len(text), Content.DATA),)
     flags = flags_of(lines)
     scores = scored(lines, flags)
-    spans = list(fenced(lines, text, scores))
+    spans = [*fenced(lines, text, scores), *hunks(lines)]
     if not spans and scores.max() <= 0:
         return (Block(0, len(text), Content.PROSE),)
     kinds = named(lines, flags)
@@ -61,7 +61,7 @@ def _divided(scores: NDArray[np.float64], after_blank: Flags) -> Flags:
     firsts = np.flatnonzero(np.append(True, side[1:] != side[:-1]))
     sums = np.add.reduceat(scores, firsts).tolist()
     changes = np.where(after_blank[firsts], _CHANGE_AT_BLANK, _CHANGE).tolist()
-    prose, atom = 0.0, 0.0
+    prose, atom = 0.0, -_CHANGE_AT_BLANK
     from_atom: list[bool] = []
     from_prose: list[bool] = []
     for gain, change in zip(sums, changes, strict=True):

@@ -31,13 +31,16 @@ _SURE: Final = (
     "echo export mkdir chmod curl docker SELECT INSERT UPDATE DELETE CREATE ALTER DROP FROM "
     "WHERE JOIN VALUES console elsif endif esac fi done mut pub crate mod chan package "
     "interface extends implements throws char int float double bool boolean uint8_t size_t "
-    "elseif unless foreach local my sub "
+    "elseif unless foreach local my sub diff Traceback TypeError ValueError KeyError "
+    "IndexError RuntimeError ImportError ModuleNotFoundError FileNotFoundError OSError "
+    "ZeroDivisionError NameError SyntaxError RecursionError UnicodeDecodeError TimeoutError "
+    "ReferenceError "
 )
 _MAYBE: Final = (
     "if else for while return import from class try except finally with raise assert pass "
     "break continue lambda yield switch case default do then use function new throw catch "
     "goto type del global nonlocal in not end begin set match cd String string self this "
-    "require "
+    "require index Caused AttributeError AssertionError Exception Error "
 )
 _MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _SPEAKERS: Final = (
@@ -122,6 +125,11 @@ def flags_of(lines: Lines) -> Features:
         "comments": same_first & (opening == ord("#")) & (second != ord("#")),
         "same mark again": same_first & mark_first,
         "slashes": (opening == ord("/")) & ((second == ord("/")) | (second == ord("*"))),
+        "ruled": _RULES[opening] & _RULES[final],
+        "heading": (opening == ord("#"))
+        & ((second == ord("#")) | (second == ord(" ")))
+        & lines.after_blank
+        & np.append(lines.after_blank[1:], True),
         "tag": (opening == ord("<")) & (final == ord(">")),
         "option": (opening == ord("-")) & (second > ord("-")),
         "prompt": ((opening == ord("$")) & (second == ord(" ")))
@@ -192,10 +200,12 @@ def named(lines: Lines, flags: Features) -> NDArray[np.int8]:
     plain &= (lines.pairs <= 2 * quotes) & (counts[:, Mark.EQUALS] == 0)
     for name in ("commas alike", "tabs alike", "gaps alike", "pipes alike"):
         kind[flags[name].astype(np.bool_) & plain] = TABLE
+    kind[flags["ruled"].astype(np.bool_)] = TABLE
     kind[flags["dated"].astype(np.bool_)] = LOG
     kind[flags["macro"].astype(np.bool_)] = MATH
     return kind
 
 
 _JSON_FIRST: Final = among('{["')
+_RULES: Final = among("|+")
 _CODE_LAST: Final = among("{};(:")

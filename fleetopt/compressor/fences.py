@@ -108,6 +108,21 @@ def fenced(lines: Lines, text: str, scores: NDArray[np.float64]) -> Iterator[Spa
 _LONG_STRINGS: Final = ('"""', "'''")
 
 
+def hunks(lines: Lines) -> Iterator[Span]:
+    """Find a diff's hunks: after a line of `@@`, what starts with `+`, `-` or a space."""
+    heads = lines.character(0) == ord("@")
+    heads &= (lines.character(1) == ord("@")) & (lines.data[lines.starts] == ord("@"))
+    if not heads.any():
+        return
+    others = np.flatnonzero(~_IN_HUNK[lines.data[lines.starts]])
+    ends = np.append(others, len(lines.starts))
+    for head in np.flatnonzero(heads).tolist():
+        yield Span(head, int(ends[np.searchsorted(others, head)]), Content.CODE)
+
+
+_IN_HUNK: Final = among("+- @\\")
+
+
 def _suspects(lines: Lines) -> Flags:
     first, second = lines.character(0), lines.character(1)
     at_last = lines.data[lines.last]

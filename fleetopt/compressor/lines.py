@@ -172,7 +172,7 @@ class Lines:
         lines = len(full)
         counts = np.bincount(line_of * _KINDS + mark_kinds, minlength=lines * _KINDS)
         counts = counts.reshape(lines, _KINDS)
-        counts[:, Mark.SPACE] = _counted(kinds[:size] == Mark.SPACE, starts)
+        counts[:, Mark.SPACE] = _counted(data[:size] == ord(" "), starts)
         if b"\t" in plain:
             counts[:, Mark.TAB] = _counted(kinds[:size] == Mark.TAB, starts)
         return cls(
