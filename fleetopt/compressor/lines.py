@@ -100,10 +100,13 @@ _CODE_PAIRS: Final = _pair_table()
 _BEFORE_CALL: Final = np.array(
     [chr(c).isalnum() or c == ord("_") for c in range(128)] + [False] * 128
 )
-_NAME_BYTES: Final = bytes(
-    code if code == _BEYOND or chr(code).isalnum() or chr(code) in "_#@" else 0
-    for code in range(_BEYOND + 1)
-) + bytes(256 - _BEYOND - 1)
+_NAME_BYTES: Final = np.array(
+    [
+        c if c == _BEYOND or (c < _BEYOND and (chr(c).isalnum() or chr(c) in "_#@")) else 0
+        for c in range(256)
+    ],
+    np.uint8,
+)
 
 
 def among(characters: str) -> Flags:
@@ -183,7 +186,7 @@ class Lines:
             counts=counts,
             pairs=_pairs(data, marks, line_of, lines),
             gaps=_gaps(kinds, first, last),
-            words=_words(padded.translate(_NAME_BYTES), first),
+            words=_words(data, first),
             beyond=(
                 np.zeros(lines, np.int64) if text.isascii() else _counted(data[:size] >> 7, starts)
             ),
@@ -208,7 +211,9 @@ def _ascii(text: str) -> bytes:
         plain = text.encode("ascii")
     else:
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        plain = np.minimum(codes, _BEYOND).astype(np.uint8).tobytes()
+        clipped = np.empty(len(codes), np.uint8)
+        np.minimum(codes, np.uint32(_BEYOND), out=clipped, casting="unsafe")
+        plain = clipped.tobytes()
     if b"\r" in plain and b"\n" not in plain:
         plain = plain.replace(b"\r", b"\n")
     return plain
@@ -234,8 +239,13 @@ def _pairs(data: NDArray[np.uint8], marks: Array, line_of: Array, lines: int) ->
 def _gaps(kinds: NDArray[np.uint8], first: Array, last: Array) -> Array:
     """Count runs of two white spaces or more, and tabs, between words."""
     white = (kinds - np.uint8(1)) < Mark.TAB
-    ends = white[1:-1] & (white[:-2] | (kinds[1:-1] == Mark.TAB)) & ~white[2:]
-    at = np.flatnonzero(ends) + 1
+    second = white[1:] & white[:-1]
+    second |= kinds[1:] == Mark.TAB
+    if not second.any():
+        return np.zeros(len(first), np.int64)
+    at = np.flatnonzero(second) + 1
+    # The last of its run; the padding is no white space.
+    at = at[~white[at + 1]]
     line = np.searchsorted(first, at, side="right") - 1
     at, line = at[line >= 0], line[line >= 0]
     return np.bincount(line[at < last[line]], minlength=len(first))
@@ -268,12 +278,13 @@ def _trimmed(starts: Array, ends: Array, kinds: NDArray[np.uint8]) -> tuple[Arra
     return first, last
 
 
-def _words(names: bytes, first: Array) -> NDArray[np.uint64]:
-    """Return the first eight name characters from each position as one number."""
-    windows = np.ndarray((len(names) - 7,), np.dtype("<u8"), buffer=names, strides=(1,))
-    eight = windows[first].astype(np.uint64)
+def _words(data: NDArray[np.uint8], first: Array) -> NDArray[np.uint64]:
+    """Return the name characters from each position on, up to eight, as one number."""
+    windows = np.ndarray((len(data) - 7,), np.dtype("<u8"), buffer=data, strides=(1,))
+    eight = _NAME_BYTES[windows[first].view(np.uint8)].view(np.dtype("<u8"))
     low = np.uint64(0x7F7F7F7F7F7F7F7F)
     # The high bit of each byte that is 0; then everything below the lowest of them.
     zero = ~(((eight & low) + low) | eight | low)
     below = (zero & (~zero + np.uint64(1))) - np.uint64(1)
-    return eight & below
+    words: NDArray[np.uint64] = eight & below
+    return words
