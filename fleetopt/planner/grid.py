@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fleetopt.planner.band import compressed, room_tokens, stay_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
-from fleetopt.planner.length_points import LengthPoints, Lengths, length_points
+from fleetopt.planner.length_points import LengthPoints, Lengths, Requests, length_points
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import Pools, Sums
 from fleetopt.planner.prefill_queue import products_of
@@ -168,7 +168,7 @@ class Grid:
         self, engine: EngineProfile, sums: Sums, counts: Array, arrived: Array | None
     ) -> Pools:
         """Pools with these requests per bin, and with these moments of what came compressed."""
-        lengths = Lengths(self._length_points, counts, arrived)
+        lengths = Lengths(Requests(self._length_points, counts, arrived))
         return Pools(engine, sums, self._mix(counts, arrived), lengths)
 
     def _length_points(self) -> LengthPoints:

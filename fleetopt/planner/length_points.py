@@ -5,7 +5,8 @@ is the one that comes with it in the mean.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -42,25 +43,54 @@ class LengthMix:
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """Which requests pools have; their points are made when somebody asks for them."""
+class Requests:
+    """Which requests the pools of a batch have."""
 
     points: Callable[[], LengthPoints]
     counts: Array  # (pools, bins)
     arrived: Array | None  # (8, pools), moments of what comes compressed
-    chosen: Index | None = None  # of these pools; None is all
+
+    @cached_property
+    def compressed(self) -> tuple[Array, Array, Array] | None:
+        """Prompts, completions and how many of them; each of shape (pools, parts)."""
+        if self.arrived is None or not self.arrived[token_moments.COUNT].any():
+            return None
+        some = np.flatnonzero(self.arrived[token_moments.COUNT] > 0.0)
+        found = np.zeros((3, self.counts.shape[0], _WEIGHTS.size))
+        found[:, some] = _compressed(self.arrived[:, some])
+        prompts, outputs, count = found
+        return prompts, outputs, count
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What requests pools have; their points are made when somebody asks for them."""
+
+    requests: Requests
+    chosen: Index | None = None  # pools of the batch; None is all
 
     def take(self, index: Index) -> "Lengths":
         """The pools at these indices."""
-        return replace(self, chosen=index if self.chosen is None else self.chosen[index])
+        return Lengths(self.requests, index if self.chosen is None else self.chosen[index])
 
     def mix(self) -> LengthMix:
         """Their points."""
-        counts, arrived = self.counts, self.arrived
-        if self.chosen is not None:
-            counts = counts[self.chosen]
-            arrived = None if arrived is None else arrived[:, self.chosen]
-        return _mix(self.points(), counts, arrived)
+        chosen = slice(None) if self.chosen is None else self.chosen
+        points, counts = self.requests.points(), self.requests.counts[chosen]
+        share = counts[:, points.bin] * points.weight
+        tokens, computed, completion = (
+            np.broadcast_to(values, share.shape)
+            for values in (points.tokens, points.computed, points.completion)
+        )
+        if self.requests.compressed is not None:
+            prompts, outputs, count = (values[chosen] for values in self.requests.compressed)
+            tokens = np.concatenate([tokens, prompts], axis=1)
+            computed = np.concatenate([computed, prompts], axis=1)
+            completion = np.concatenate([completion, outputs], axis=1)
+            share = np.concatenate([share, count], axis=1)
+        share = share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
+        no_products = np.zeros((0, share.shape[0]))
+        return LengthMix(PromptMix(tokens, computed, share, no_products), completion)
 
 
 def length_points(moments: Array) -> LengthPoints:
@@ -103,30 +133,14 @@ def length_points(moments: Array) -> LengthPoints:
     )
 
 
-def _mix(points: LengthPoints, counts: Array, arrived: Array | None) -> LengthMix:
-    share = counts[:, points.bin] * points.weight
-    tokens, computed, completion = (
-        np.broadcast_to(values, share.shape)
-        for values in (points.tokens, points.computed, points.completion)
-    )
-    if arrived is not None and arrived[token_moments.COUNT].any():
-        prompts, outputs = _compressed(arrived)
-        tokens, computed = (np.concatenate([one, prompts], axis=1) for one in (tokens, computed))
-        completion = np.concatenate([completion, outputs], axis=1)
-        of_both = arrived[token_moments.COUNT][:, None] * _WEIGHTS
-        share = np.concatenate([share, of_both], axis=1)
-    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
-    no_products = np.zeros((0, share.shape[0]))
-    return LengthMix(PromptMix(tokens, computed, share, no_products), completion)
-
-
-def _compressed(arrived: Array) -> tuple[Array, Array]:
-    """Prompts and completions of what is compressed, shape (pools, parts): both together are B."""
-    moments = np.maximum(arrived, 1e-300)
-    prompt = moments[token_moments.PROMPT] / moments[token_moments.COUNT]
-    output, variance = _completions(moments)
-    outputs = _beta_parts(output, variance, prompt + output).T
-    return np.maximum((prompt + output)[:, None] - outputs, 0.0), outputs
+def _compressed(arrived: Array) -> tuple[Array, Array, Array]:
+    """Prompts and completions of what is compressed, which make B together, and their counts."""
+    count = arrived[token_moments.COUNT]
+    prompt = arrived[token_moments.PROMPT] / count
+    output, variance = _completions(arrived)
+    outputs = _beta_parts(output, variance, np.maximum(prompt + output, 1.0)).T
+    prompts = np.maximum((prompt + output)[:, None] - outputs, 0.0)
+    return prompts, outputs, count[:, None] * _WEIGHTS
 
 
 def _completions(moments: Array) -> tuple[Array, Array]:
