@@ -27,6 +27,8 @@ PREMISES: Final[dict[Premise, str]] = {
     Premise.ARRIVAL_RATE: "requests/s",
     Premise.COMPRESSIBLE_SHARE: "compressible share",
     Premise.SLO_BASE: "target's base",
+    Premise.E2E_BASE: "base end to end",
+    Premise.GAP: "between tokens",
     Premise.CACHED_SHARE: "cached prompt tokens",
 }
 
@@ -154,6 +156,8 @@ def _sensitivities(why: Explanation, plan: Plan, workload: Workload, request: Pl
         Premise.ARRIVAL_RATE: workload.arrival_rate_per_s,
         Premise.COMPRESSIBLE_SHARE: request.compressible_share,
         Premise.SLO_BASE: request.slo_ttft_p99.base_s,
+        Premise.E2E_BASE: request.slo_e2e_p99.base_s if request.slo_e2e_p99 else 0.0,
+        Premise.GAP: request.slo_itl_p99_s or 0.0,
         Premise.CACHED_SHARE: workload.moments.cached_share,
     }
     shown = table("if", "were", "instead of", why.unit.per_h, "change")

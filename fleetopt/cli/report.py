@@ -98,6 +98,8 @@ def _premises(request: PlanRequest) -> dict[str, Any]:
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": version("fleetopt"),
         "slo_base_s": request.slo_ttft_p99.base_s,
+        "slo_e2e_base_s": request.slo_e2e_p99.base_s if request.slo_e2e_p99 else None,
+        "slo_itl_p99_s": request.slo_itl_p99_s,
         "engines": [msgspec.to_builtins(engine) for engine in engines.values()],
     }
 

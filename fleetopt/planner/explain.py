@@ -40,6 +40,8 @@ class Premise(StrEnum):
     ARRIVAL_RATE = "arrival_rate_per_s"
     COMPRESSIBLE_SHARE = "compressible_share"
     SLO_BASE = "slo_base_s"
+    E2E_BASE = "slo_e2e_base_s"
+    GAP = "slo_itl_p99_s"
     CACHED_SHARE = "cached_share"
 
 
@@ -249,6 +251,16 @@ def _variations(
     for base_s in _bases_s(request.slo_ttft_p99.base_s):
         target = replace(request.slo_ttft_p99, base_s=base_s)
         yield Premise.SLO_BASE, base_s, workload, replace(request, slo_ttft_p99=target)
+    for sign in (-1.0, 1.0):
+        factor = 1.0 + sign * _SLO_STEP
+        if request.slo_e2e_p99 is not None and request.slo_e2e_p99.base_s > 0.0:
+            base_s = request.slo_e2e_p99.base_s * factor
+            e2e = replace(request.slo_e2e_p99, base_s=base_s)
+            yield Premise.E2E_BASE, base_s, workload, replace(request, slo_e2e_p99=e2e)
+    for sign in (-1.0, 1.0):
+        if request.slo_itl_p99_s is not None:
+            gap_s = request.slo_itl_p99_s * (1.0 + sign * _SLO_STEP)
+            yield Premise.GAP, gap_s, workload, replace(request, slo_itl_p99_s=gap_s)
 
 
 def _bases_s(base_s: float) -> list[float]:

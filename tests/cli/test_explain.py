@@ -44,7 +44,9 @@ def test_the_json_has_the_whole_curve_and_the_same_plan(cli: Cli, trace: Path) -
     assert min(costs.values()) == pytest.approx(plan["cost_usd_per_h"])
     assert costs[plan["boundary_tokens"]] == pytest.approx(plan["cost_usd_per_h"])
     assert {one["premise"] for one in why["sensitivities"]} == set(Premise) - {
-        Premise.CACHED_SHARE  # the trace says nothing of a cache
+        Premise.CACHED_SHARE,  # the trace says nothing of a cache
+        Premise.E2E_BASE,  # and there are no such targets
+        Premise.GAP,
     }
     assert why["is_flat"] == (why["flat_to_tokens"] >= 2 * why["flat_from_tokens"])
     assert [pool["name"] for pool in why["pools"]] == ["short", "long"]

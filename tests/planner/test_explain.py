@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from fleetopt.planner.explain import FLAT_WITHIN, Premise, Sensitivity, explain
 from fleetopt.planner.plan import Binding, Infeasible, Plan, PlanRequest, plan, plan_pinned
-from fleetopt.planner.target import TtftTarget
+from fleetopt.planner.target import E2eTarget, TtftTarget
 from fleetopt.planner.workload import Workload
 from tests.planner.examples import (
     H100,
@@ -21,6 +21,26 @@ from tests.planner.examples import (
 )
 
 SMALL = settings(PATIENT, max_examples=30)
+
+
+def test_further_targets_are_varied_where_they_are_set() -> None:
+    workload = Workload.from_requests(*chat(), 100.0)
+    changes = {"slo_e2e_p99": E2eTarget(4.0, 0.03), "slo_itl_p99_s": 0.1, "gamma_max": 1.0}
+    request = request_for(H100, "2s", boundary_tokens=4_096, **changes)
+    chosen = plan(workload, request)
+    assert isinstance(chosen, Plan)
+    why = explain(workload, request, chosen)
+    for premise, now in ((Premise.E2E_BASE, 4.0), (Premise.GAP, 0.1)):
+        tight, loose = of(premise, why.sensitivities)
+        assert (tight.value, loose.value) == pytest.approx((0.9 * now, 1.1 * now))
+        assert loose.cost_per_h is not None
+        assert loose.cost_per_h <= chosen.minimised_per_h
+        assert tight.cost_per_h is None or tight.cost_per_h >= chosen.minimised_per_h
+    without = replace(request, slo_e2e_p99=None, slo_itl_p99_s=None)
+    other = plan(workload, without)
+    assert isinstance(other, Plan)
+    told = {one.premise for one in explain(workload, without, other).sensitivities}
+    assert not told & {Premise.E2E_BASE, Premise.GAP}
 
 
 def of(premise: Premise, sensitivities: tuple[Sensitivity, ...]) -> list[Sensitivity]:
