@@ -69,6 +69,7 @@ def show(file: FileArgument = None, output: OutputOption = Output.TABLE) -> None
         print_json(_public(settings))
         return
     shown = table("setting", "value", "from")
+    shown.columns[0].no_wrap = True
     shown.columns[1].justify = shown.columns[2].justify = "left"
     for path, value, source in _effective(settings, file):
         shown.add_row(path, "–" if value is None else str(value), source or "default")

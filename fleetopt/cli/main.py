@@ -10,6 +10,7 @@ import typer
 
 from fleetopt.cli import (
     compress,
+    compressor,
     config,
     demo,
     generate,
@@ -56,6 +57,7 @@ app.command("whatif")(whatif.whatif)
 app.command("simulate")(simulate.simulate)
 app.command("compress")(compress.compress)
 app.command("worker")(worker.worker)
+app.command("compressor")(compressor.compressor)
 app.command("replay")(replay.replay)
 app.command("generate")(generate.generate)
 app.command("watch")(watch.watch)

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -232,6 +240,73 @@ class WorkerSettings(_Section):
     )
 
 
+class ModelSettings(_Section):
+    """How a model's tokens are counted."""
+
+    tokenizer: str | None = Field(
+        None,
+        min_length=1,
+        description="A model whose bundled vocabulary it has; none: its own name says it.",
+    )
+    endpoint: str | None = Field(
+        None, min_length=1, description="The engine's address: its own /tokenize counts then."
+    )
+    api_key: SecretStr | None = Field(None, description="For the engine.")
+    timeout_s: float = Field(1.0, gt=0, description="Limit of one count by the engine.")
+
+
+class CompressorSettings(_Section):
+    """The processes that compress prompts, and where they get them from."""
+
+    request_topic: str = Field(
+        "fleetopt.compress.requests", description="Topic of the prompts to compress."
+    )
+    reply_topic: str = Field(
+        "fleetopt.compress.replies",
+        description="Answers are sent to this topic, and to those named by it and a dot and more.",
+    )
+    partitions: int = Field(
+        8, ge=1, le=1024, description="Partitions of the request topic when FleetOpt creates it."
+    )
+    retention_s: float = Field(
+        600.0,
+        gt=0,
+        allow_inf_nan=True,
+        description="Retention of the request topic when FleetOpt creates it.",
+    )
+    group: str = Field(
+        "fleetopt-compressor",
+        description="Consumer group of the compressors, a dot and the topic's id behind it.",
+    )
+    workers: int = Field(2, ge=1, le=256, description="Processes of one compressor.")
+    queue_limit: int = Field(
+        64, ge=0, le=100_000, description="Prompts that wait for a process; one more: `overloaded`."
+    )
+    max_wait_s: float = Field(
+        10.0, gt=0, le=600, description="Longest deadline; that of a request that names none."
+    )
+    job_limit_s: float = Field(
+        10.0, gt=0, le=600, description="A process that takes longer for one prompt is replaced."
+    )
+    drain_s: float = Field(
+        10.0, ge=0, description="For prompts that are there when the compressor is told to stop."
+    )
+    min_kept_share: float = Field(
+        0.5, ge=0, le=1, description="Less than this share of the prose left: unchanged."
+    )
+    keep_cached_prefix: bool = Field(
+        True, description="A prompt with tokens in the prefix cache stays as it is."
+    )
+    web_port: int | None = Field(
+        None, ge=1, le=65535, description="Port of /metrics, on every interface; none: off."
+    )
+    models: dict[str, ModelSettings] = Field(
+        {},
+        description="Models that are loaded at the start, by the name that requests use, and how "
+        "their tokens are counted; others are loaded when they are first asked for.",
+    )
+
+
 _Fleets = Annotated[
     dict[str, dict[str, Any]],
     Field(description="Per fleet: what differs from `fleet`, by the same keys."),
@@ -257,6 +332,9 @@ class Settings(BaseSettings):
     )
     replan: ReplanSettings = Field(default_factory=ReplanSettings, description="Planning.")
     worker: WorkerSettings = Field(default_factory=WorkerSettings, description="Process.")
+    compressor: CompressorSettings = Field(
+        default_factory=CompressorSettings, description="Compressing prompts."
+    )
     profiles: Path | None = Field(None, description="TOML file with engine profiles of your own.")
     fleet: FleetSettings = Field(default_factory=FleetSettings, description="Every fleet's base.")
     fleets: _Fleets = Field(default_factory=dict)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from fleetopt.compressor.outcome import Compressed, Reason, Stage, Unchanged
 from fleetopt.connectors.codec import NOT_DECODABLE
 from fleetopt.connectors.rows import MAX_DETAIL
 from fleetopt.connectors.wire import FleetName, Rejected, Rejection, Tokens
@@ -157,6 +158,49 @@ def decode_reply(value: bytes | None) -> CompressionReply:
     if reply.outcome == "compressed" and (reply.prompt is None or reply.tokens_after is None):
         raise DecodeError(Rejection.INVALID, "compressed, but without prompt or tokens_after")
     return reply
+
+
+def reply_of(request_id: str, outcome: Compressed | Unchanged) -> CompressionReply:
+    """Return the reply that says what became of a request."""
+    stage_s = {stage.value: spent_s for stage, spent_s in outcome.stage_s.items()}
+    if isinstance(outcome, Unchanged):
+        return CompressionReply(
+            v=COMPRESSION_VERSION,
+            request_id=request_id,
+            outcome="unchanged",
+            reason=outcome.reason.value,
+            detail=outcome.detail[:MAX_DETAIL],
+            tokens_before=outcome.tokens_before,
+            stage_s=stage_s,
+        )
+    return CompressionReply(
+        v=COMPRESSION_VERSION,
+        request_id=request_id,
+        outcome="compressed",
+        prompt=outcome.prompt,
+        tokens_before=outcome.tokens_before,
+        tokens_after=outcome.tokens_after,
+        stage_s=stage_s,
+    )
+
+
+def outcome_of(reply: CompressionReply) -> Compressed | Unchanged:
+    """Return what a decoded reply says; a reason that is not known here is `failed`."""
+    known = set(Stage)
+    stage_s = {Stage(name): spent_s for name, spent_s in reply.stage_s.items() if name in known}
+    if reply.prompt is not None and reply.tokens_after is not None:
+        return Compressed(
+            prompt=reply.prompt,
+            tokens_before=reply.tokens_before or reply.tokens_after,
+            tokens_after=reply.tokens_after,
+            stage_s=stage_s,
+        )
+    detail = reply.detail or ""
+    try:
+        reason = Reason(reply.reason or "")
+    except ValueError:
+        reason, detail = Reason.FAILED, f"{reply.reason}: {detail}"
+    return Unchanged(reason, detail, reply.tokens_before, stage_s)
 
 
 def request_headers(reply_to: ReplyTo) -> list[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Kafka clients with FleetOpt's settings: the request log's consumer, and a producer."""
+"""Kafka clients with FleetOpt's settings: consumers of the log and of prompts, and a producer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.partitioner import murmur2
 
-from fleetopt.config.settings import IngestSettings, KafkaSettings
+from fleetopt.config.settings import CompressorSettings, IngestSettings, KafkaSettings
 
 log = structlog.get_logger(__name__)
 
 STOP_LIMIT_S: Final = 10.0
 MAX_POLL_INTERVAL_MS: Final = 600_000
+PROMPT_FETCH_BYTES: Final = 4 << 20
 
 
 def partition_of(key: str, partitions: int) -> int:
@@ -24,30 +25,51 @@ def partition_of(key: str, partitions: int) -> int:
 
 def make_consumer(kafka: KafkaSettings, ingest: IngestSettings) -> AIOKafkaConsumer:
     """Return a consumer of raw bytes whose offsets are ours to keep; not subscribed yet."""
+    return _consumer(kafka, kafka.group, "fleetopt-ingest", ingest.max_fetch_bytes)
+
+
+def make_compression_consumer(
+    kafka: KafkaSettings, compressor: CompressorSettings, epoch: str
+) -> AIOKafkaConsumer:
+    """Return a consumer of prompts, committed when they are answered; not subscribed yet.
+
+    A topic that was made anew has another group, since a commit that is late by a moment would
+    put the old topic's offsets in its place.
+    """
+    group = f"{compressor.group}.{epoch}"
+    return _consumer(kafka, group, "fleetopt-compressor", PROMPT_FETCH_BYTES)
+
+
+def _consumer(
+    kafka: KafkaSettings, group: str, client_id: str, fetch_bytes: int
+) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         bootstrap_servers=kafka.bootstrap_servers,
-        group_id=kafka.group,
-        client_id="fleetopt-ingest",
+        group_id=group,
+        client_id=client_id,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         session_timeout_ms=round(kafka.session_timeout_s * 1e3),
         heartbeat_interval_ms=round(kafka.session_timeout_s * 1e3 / 6),
         max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
         rebalance_timeout_ms=2_000,
-        max_partition_fetch_bytes=ingest.max_fetch_bytes,
+        max_partition_fetch_bytes=fetch_bytes,
         fetch_max_wait_ms=100,
         check_crcs=True,
         metadata_max_age_ms=30_000,
     )
 
 
-def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
+def make_producer(
+    kafka: KafkaSettings, *, linger_ms: int = 5, max_request_bytes: int = 1 << 20
+) -> AIOKafkaProducer:
     """Return a producer that waits for every in-sync replica."""
     return AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers,
         client_id="fleetopt",
         acks="all",
-        linger_ms=5,
+        linger_ms=linger_ms,
+        max_request_size=max_request_bytes,
         request_timeout_ms=20_000,
     )
 

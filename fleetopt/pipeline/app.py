@@ -1,4 +1,4 @@
-"""The Faust app of a worker: its services and what Faust starts for them.
+"""The Faust apps of a worker and of a compressor: their services and what Faust starts for them.
 
 Faust gives the runtime: services started and stopped in order, signals, a supervisor's view of
 failures. Consuming is the ingest service's own business, so Faust's consumer stays off.
@@ -6,14 +6,17 @@ failures. Consuming is the ingest service's own business, so Faust's consumer st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import faust
+from faust import Service
 from faust.app.base import BootStrategy
 from redis.asyncio import Redis
 
 from fleetopt.config.settings import Settings
 from fleetopt.connectors.redis import connect
+from fleetopt.pipeline.compression import Compression
 from fleetopt.pipeline.ingest import Ingest
 from fleetopt.pipeline.replan import Replan
 
@@ -22,15 +25,17 @@ class _ServicesOnly(BootStrategy):
     enable_kafka = False
 
 
-class WorkerApp(faust.App):
-    """A Faust app whose work is done by two services over one Redis client."""
+class ServicesApp(faust.App):
+    """A Faust app whose work is done by services of ours."""
 
     BootStrategy = _ServicesOnly
 
-    def __init__(self, *args: Any, ingest: Ingest, replan: Replan, redis: Redis, **kw: Any) -> None:
+    def __init__(
+        self, *args: Any, services: Sequence[Service], redis: Redis | None = None, **kw: Any
+    ) -> None:
         super().__init__(*args, **kw)
         self._redis = redis
-        self._services = (ingest, replan)
+        self._services = services
 
     async def on_first_start(self) -> None:
         """Make no data folder, as Faust would: a worker keeps nothing on disk."""
@@ -44,22 +49,45 @@ class WorkerApp(faust.App):
     async def on_shutdown(self) -> None:
         """Close the client when the services that use it have stopped."""
         await super().on_shutdown()
-        await self._redis.aclose()
+        if self._redis is not None:
+            await self._redis.aclose()
 
 
 def create_app(settings: Settings) -> faust.App:
     """Return the app of one worker; nothing is connected before it starts."""
     redis = connect(settings.redis)
     ingest = Ingest(settings, redis)
-    return WorkerApp(
+    return _app(
         "fleetopt",
-        ingest=ingest,
-        replan=Replan(settings, redis, ingest),
+        settings,
+        settings.worker.web_port,
+        services=(ingest, Replan(settings, redis, ingest)),
         redis=redis,
+    )
+
+
+def create_compressor(settings: Settings) -> faust.App:
+    """Return the app of one compressor; nothing is connected before it starts."""
+    compression = Compression(settings)
+    app = _app(
+        "fleetopt-compressor", settings, settings.compressor.web_port, services=(compression,)
+    )
+
+    async def metrics(web: Any, _: Any) -> Any:
+        return web.text(compression.metrics.text(), content_type="text/plain")
+
+    app.page("/metrics")(metrics)
+    return app
+
+
+def _app(name: str, settings: Settings, web_port: int | None, **kw: Any) -> faust.App:
+    return ServicesApp(
+        name,
         broker=f"kafka://{settings.kafka.bootstrap_servers}",
         store="memory://",
-        web_enabled=settings.worker.web_port is not None,
-        web_port=settings.worker.web_port or 6066,
+        web_enabled=web_port is not None,
+        web_port=web_port or 6066,
         table_standby_replicas=0,
         topic_disable_leader=True,
+        **kw,
     )

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 from fleetopt.config.settings import WorkerSettings
 
@@ -14,7 +15,10 @@ _NOISY = ("faust", "mode", "asyncio")
 
 
 def configure_logs(settings: WorkerSettings) -> None:
-    """Send log lines to standard error: readable on a terminal, JSON elsewhere."""
+    """Send log lines to standard error: readable on a terminal, JSON elsewhere.
+
+    Tracebacks are without variables, which may hold prompts.
+    """
     console = settings.log_format == "console" or (
         settings.log_format == "auto" and sys.stderr.isatty()
     )
@@ -25,9 +29,17 @@ def configure_logs(settings: WorkerSettings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     render: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(),
+                exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False),
+            )
+        ]
         if console
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [
+            structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
+            structlog.processors.JSONRenderer(),
+        ]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

@@ -95,3 +95,14 @@ def test_a_variable_that_is_no_setting_is_remarked_on(
     assert done.code == 0
     assert "FLEETOPT_FLEET_GAMMA_MAX is no setting and plays no part" in done.err
     assert "did you mean FLEETOPT_FLEET__GAMMA_MAX?" in done.err
+
+
+def test_an_engines_key_is_not_shown(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "fleetopt.yaml"
+    file.write_text(
+        "compressor: {models: {mine: {endpoint: 'http://gpu:8000', api_key: s3cret}}}\n"
+    )
+    for arguments in ([], ["--output", "json"]):
+        done = cli("config", "show", str(file), *arguments)
+        assert "http://gpu:8000" in done.out
+        assert "s3cret" not in done.out

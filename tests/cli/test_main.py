@@ -18,6 +18,7 @@ COMMANDS = [
     ["plan"],
     ["whatif"],
     ["compress"],
+    ["compressor"],
     ["simulate"],
     ["worker"],
     ["replay"],

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetopt.compressor.outcome import Compressed, Reason, Stage, Unchanged
 from fleetopt.connectors.compression_wire import (
     CompressionReply,
     CompressionRequest,
@@ -20,7 +21,9 @@ from fleetopt.connectors.compression_wire import (
     decode_request,
     encode_reply,
     encode_request,
+    outcome_of,
     reply_headers,
+    reply_of,
     reply_to,
     request_headers,
 )
@@ -200,3 +203,30 @@ def test_bad_headers_are_named(headers: list[tuple[str, bytes]], said: str) -> N
     with pytest.raises(DecodeError, match="header") as raised:
         reply_to(headers)
     assert said in raised.value.detail
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        *(Unchanged(reason, f"because of {reason}", 17) for reason in Reason),
+        Unchanged(Reason.FAILED, "before anything was counted"),
+        Unchanged(Reason.DEADLINE, "late", 17, {Stage.COUNT: 0.5, Stage.SPLIT: 0.25}),
+        Compressed("a text", 17, 11, stage_s=dict.fromkeys(Stage, 0.125)),
+        Compressed([{"role": "user", "content": "a chat"}], 17, 11),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_outcome_survives(outcome: Compressed | Unchanged, as_json: bool) -> None:
+    reply = decode_reply(encode_reply(reply_of("r-1", outcome), as_json=as_json))
+    assert reply.request_id == "r-1"
+    assert outcome_of(reply) == outcome
+
+
+def test_what_a_newer_worker_says_is_kept_in_words() -> None:
+    newer = CompressionReply(
+        v=1, request_id="r", outcome="unchanged", reason="full_moon", stage_s={"howl": 1.0}
+    )
+    outcome = outcome_of(newer)
+    assert isinstance(outcome, Unchanged)
+    assert (outcome.reason, outcome.stage_s) == (Reason.FAILED, {})
+    assert "full_moon" in outcome.detail
