@@ -25,9 +25,10 @@ _CERTAIN: Final = 1e6
 # What it costs to go from prose to something else or back: at a blank line, and elsewhere.
 _CHANGE_AT_BLANK: Final = 1.0
 _CHANGE: Final = 1.6
-# Above this many lines of fewer characters, a text is data: no prose is written so.
+# Above this many lines of fewer characters in the mean, blank ones included, a text is data: no
+# prose is written so, and looking at each line would take too long.
 _MANY_LINES: Final = 20_000
-_SHORT_LINE: Final = 8
+_SHORT_LINE: Final = 16
 
 
 def blocks(text: str) -> tuple[Block, ...]:
@@ -37,11 +38,14 @@ def blocks(text: str) -> tuple[Block, ...]:
     """
     if not text:
         return ()
+    if text.isspace():
+        return (Block(0, len(text), Content.PROSE),)
+    breaks = text.count("\n") or text.count("\r")
+    if breaks > _MANY_LINES and len(text) < _SHORT_LINE * breaks:
+        return (Block(0, len(text), Content.DATA),)
     lines = Lines.of(text)
     if not len(lines.starts):
         return (Block(0, len(text), Content.PROSE),)
-    if len(lines.starts) > _MANY_LINES and len(text) < _SHORT_LINE * len(lines.starts):
-        return (Block(0, len(text), Content.DATA),)
     flags = flags_of(lines)
     scores = scored(lines, flags)
     spans = [*fenced(lines, text, scores), *hunks(lines)]

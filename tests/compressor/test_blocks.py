@@ -80,3 +80,28 @@ def test_a_fence_protects_what_stands_in_it(fence: str, closed: bool) -> None:
     expected = [Content.PROSE, Content.CODE] + [Content.PROSE] * closed
     assert [block.content for block in found] == expected
     assert text[found[1].start :].startswith(inside)
+
+
+@pytest.mark.parametrize("text", ["\n" * 100_000, " \r\n\t" * 30_000, "\u3000"])
+def test_white_space_alone_is_prose(text: str) -> None:
+    assert blocks(text) == (Block(0, len(text), Content.PROSE),)
+
+
+@pytest.mark.parametrize("line", ["a\n", "```\n", "$$\r", "x = 1\r\n"])
+def test_very_many_very_short_lines_are_data(line: str) -> None:
+    text = line * 30_000
+    assert blocks(text) == (Block(0, len(text), Content.DATA),)
+
+
+def test_more_spans_than_a_text_can_have_are_one_piece_of_code() -> None:
+    text = "/* a comment that nothing closes\n" * 20_000
+    assert blocks(text) == (Block(0, len(text), Content.CODE),)
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1).map("\n".join))
+def test_an_atom_alone_is_still_no_prose(text: str) -> None:
+    """Fences apart, which may be closed in the block after; prose blocks may be cut differently."""
+    for block in blocks(text):
+        alone = text[block.start : block.end]
+        if block.content in {Content.JSON, Content.LOG, Content.MATH}:
+            assert {part.content for part in blocks(alone)} != {Content.PROSE}
