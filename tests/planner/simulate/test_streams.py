@@ -97,6 +97,7 @@ def test_bursts_survive_scaling_as_independent_ones() -> None:
         ),
         (lambda: tenant_stream(stream([0.0], 1, 1), 1.0, 10, 0), "two or more"),
         (lambda: tenant_stream(stream([0.0, 1.0], 1, 1), 0.0, 10, 0), "rate_per_s is 0"),
+        (lambda: tenant_stream(stream([0.0, 1.0], 1, 1), 1e-6, 10_000, 0), "10,000 requests at 1e"),
         (lambda: resampled_stream(stream([], [], []), 1.0, 10, 0), "no requests"),
         (lambda: poisson_stream(Workload.from_requests([], [], 0.0), 5, 0), "no requests"),
         (lambda: poisson_stream(Workload.from_requests([1], [1], 1.0), -1, 0), "count is -1"),
@@ -105,3 +106,15 @@ def test_bursts_survive_scaling_as_independent_ones() -> None:
 def test_what_is_no_stream_is_refused(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_a_trace_at_a_tiny_rate_takes_no_room_for_what_is_left_out() -> None:
+    rng = np.random.default_rng(9)
+    times = np.cumsum(rng.exponential(0.001, 5_000))
+    recorded = stream(list(times), 100, 10)
+    scaled = tenant_stream(recorded, 1e-4, 20_000, seed=10)  # of 2·10¹¹ rows
+    assert len(scaled) == pytest.approx(20_000, rel=0.05)
+    assert scaled.span_s == pytest.approx(2e8, rel=0.01)
+    gaps = np.diff(scaled.arrival_s)
+    assert gaps.min() >= 0.0
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
