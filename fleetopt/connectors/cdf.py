@@ -11,6 +11,7 @@ from fleetopt.connectors.columns import MAX_TOKENS
 from fleetopt.errors import InputError
 
 _MAX_BYTES: Final = 16 << 20
+_SUM_ROUNDING: Final = 1e-9  # of fractions that were added up
 _END_TOLERANCE: Final = 1e-6
 
 
@@ -27,10 +28,8 @@ def read_cdf(lines: Iterable[bytes], source: str) -> list[tuple[float, float]]:
             raise InputError(
                 f"{source}: {where}[0] is {tokens:g}; expected tokens above 0, up to {MAX_TOKENS}"
             )
-        if not 0 <= fraction <= 1:
-            raise InputError(
-                f"{source}: {where}[1] is {fraction:g}; expected a fraction from 0 to 1"
-            )
+        if not 0 <= fraction <= 1 + _SUM_ROUNDING:
+            raise InputError(f"{source}: {where}[1] is {fraction}; expected a fraction from 0 to 1")
         if index and tokens <= previous_tokens:
             raise InputError(
                 f"{source}: {where}[0] is {tokens:g}, after {previous_tokens:g}; "
@@ -47,7 +46,7 @@ def read_cdf(lines: Iterable[bytes], source: str) -> list[tuple[float, float]]:
             f"{source}: {points[-1][0]}[1] is {previous_fraction:g}; expected the last fraction "
             "to be 1: add the longest request's point"
         )
-    return [(float(pair[0]), float(pair[1])) for _, pair in points]
+    return [(float(pair[0]), min(float(pair[1]), 1.0)) for _, pair in points]
 
 
 def _document(lines: Iterable[bytes], source: str) -> Any:

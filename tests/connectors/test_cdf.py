@@ -57,3 +57,8 @@ def test_the_reference_cdfs_are_read(shared_data: Path, name: str) -> None:
     points = read_cdf([path.read_bytes()], str(path))
     assert points[-1] == (65_536.0, 1.0)
     assert points[0][0] == 64.0
+
+
+def test_a_sum_that_was_rounded_up_is_one() -> None:
+    text = b"[[100, 0.5], [200, 1.0000000000000002]]"
+    assert read_cdf([text], "c") == [(100.0, 0.5), (200.0, 1.0)]
