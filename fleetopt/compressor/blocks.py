@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fleetopt.compressor.content import Block, Content
 from fleetopt.compressor.evidence import KINDS, PROSE, XML, flags_of, named, scored
 from fleetopt.compressor.fences import fenced, hunks
+from fleetopt.compressor.json_values import json_values
 from fleetopt.compressor.lines import Array, Flags, Lines
 
 __all__ = ["Block", "Content", "blocks"]
@@ -48,7 +49,7 @@ def blocks(text: str) -> tuple[Block, ...]:
         return (Block(0, len(text), Content.PROSE),)
     flags = flags_of(lines)
     scores = scored(lines, flags)
-    spans = [*fenced(lines, text, scores), *hunks(lines)]
+    spans = [*fenced(lines, text, scores), *hunks(lines), *json_values(lines, text)]
     if not spans and scores.max() <= 0:
         return (Block(0, len(text), Content.PROSE),)
     kinds = named(lines, flags)

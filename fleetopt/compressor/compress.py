@@ -5,16 +5,18 @@ and an exact count by the engine's own tokenizer decides whether it fits. Whatev
 back as `Unchanged` with a reason, and goes to a pool that it fits as it is.
 """
 
+from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetopt.compressor.blocks import Block, blocks
 from fleetopt.compressor.characters import Characters
 from fleetopt.compressor.content import Content
 from fleetopt.compressor.cut import Cut
 from fleetopt.compressor.document import Document, UnitWords
-from fleetopt.compressor.gate import content_of
+from fleetopt.compressor.gate import content_of_category, main_content
 from fleetopt.compressor.messages import InvalidPromptError, Text, Texts, texts_of, with_texts
 from fleetopt.compressor.options import CompressOptions
 from fleetopt.compressor.outcome import Compressed, Prompt, Reason, Stage, Unchanged
@@ -93,7 +95,7 @@ def compress(
             if tokens_before is None:
                 tokens_before = _count(prompt, counter)
         _check_budget(tokens_before, budget_tokens)
-        _check_eligible(texts, options)
+        _check_cache(options)
         return _compress(prompt, texts, tokens_before, budget_tokens, counter, options, watch)
     except _UnchangedError as stop:
         reason, detail = stop.reason, stop.detail
@@ -134,17 +136,24 @@ def _check_budget(tokens_before: int, budget_tokens: int) -> None:
         raise _UnchangedError(Reason.NO_BUDGET, f"the budget is {budget_tokens} tokens")
 
 
-def _check_eligible(texts: Texts, options: CompressOptions) -> None:
+def _check_cache(options: CompressOptions) -> None:
     if options.keep_cached_prefix and options.cached_prompt_tokens > 0:
         raise _UnchangedError(
             Reason.PREFIX_CACHED,
             f"{options.cached_prompt_tokens} tokens of it are in the prefix cache",
         )
-    if not any(text.text for text in texts.texts):
+
+
+def _check_content(
+    found: list[tuple[Block, ...]], options: CompressOptions
+) -> list[tuple[Block, ...]]:
+    """Return the blocks of each text, where they are mainly prose."""
+    if not any(found):
         raise _UnchangedError(Reason.TOO_LITTLE_PROSE, "no text of it may be cut")
-    content = content_of("\n\n".join(text.text for text in texts.texts), options.category)
+    content = content_of_category(options.category) or main_content(chain.from_iterable(found))
     if content is not Content.PROSE:
         raise _UnchangedError(Reason.CONTENT, f"its content is {content}")
+    return found
 
 
 def _compress(
@@ -159,10 +168,12 @@ def _compress(
     characters = sum(len(text.text) for text in texts.texts)
     characters_per_token = characters / tokens_before
     with watch(Stage.SPLIT):
+        found = _check_content([blocks(text.text) for text in texts.texts], options)
         document = Document.of(
             texts.texts,
             piece_characters=int(_PIECE_SHARE * budget_tokens * characters_per_token),
             min_prose_characters=int(options.min_prose_tokens * characters_per_token),
+            found=found,
         )
         words = document.words()
     if not 0 < words.n_units < MAX_UNITS:

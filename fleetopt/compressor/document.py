@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetopt.compressor.blocks import blocks
+from fleetopt.compressor.blocks import Block, blocks
 from fleetopt.compressor.characters import SPACE, Characters
 from fleetopt.compressor.content import Content
 from fleetopt.compressor.messages import Text
@@ -35,14 +35,22 @@ class Document:
 
     @classmethod
     def of(
-        cls, texts: Sequence[Text], piece_characters: int, min_prose_characters: int
+        cls,
+        texts: Sequence[Text],
+        piece_characters: int,
+        min_prose_characters: int,
+        found: Sequence[Sequence[Block]] | None = None,
     ) -> "Document":
-        """Cut the texts into units; shorter stretches of prose between atoms stay whole."""
+        """Cut the texts into units; shorter stretches of prose between atoms stay whole.
+
+        `found` are the blocks of each text, where the caller has them already.
+        """
+        found = found or [blocks(text.text) for text in texts]
         joined = _SEPARATOR.join(text.text for text in texts)
         lengths = np.array([len(text.text) + len(_SEPARATOR) for text in texts], np.int64)
         offsets = np.concatenate(([0], np.cumsum(lengths)[:-1]))
         characters = Characters.of(joined)
-        begins, ends = _prose(texts, offsets, characters, min_prose_characters)
+        begins, ends = _prose(found, offsets, characters, min_prose_characters)
         bounds = np.unique(
             np.concatenate((unit_bounds(characters, piece_characters), begins, ends))
         )
@@ -136,20 +144,19 @@ class UnitWords:
 
 
 def _prose(
-    texts: Sequence[Text],
+    found: Sequence[Sequence[Block]],
     offsets: NDArray[np.int64],
     characters: Characters,
     min_prose_characters: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return begins and ends of the stretches that may be cut."""
     begins, ends = [], []
-    for text, offset in zip(texts, offsets.tolist(), strict=True):
-        found = blocks(text.text)
-        for number, block in enumerate(found):
+    for of_text, offset in zip(found, offsets.tolist(), strict=True):
+        for number, block in enumerate(of_text):
             if block.content is not Content.PROSE:
                 continue
             begin, end = offset + block.start, offset + block.end
-            if number + 1 < len(found):
+            if number + 1 < len(of_text):
                 end = _without_space(characters, begin, end)
             if end - begin >= min_prose_characters:
                 begins.append(begin)
