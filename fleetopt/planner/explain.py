@@ -136,6 +136,7 @@ def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanati
     Notes
     -----
     About a hundred searches: 0.03 s where utilisation decides, up to 1 s where a target does.
+    With targets end to end or between tokens it takes some seconds.
     """
     points, infeasible = _curve(build(workload, request))
     low, high = _flat(points, chosen)
