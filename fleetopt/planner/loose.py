@@ -16,7 +16,7 @@ from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import PROMPT, PROMPT_SQ, REQUESTS
 from fleetopt.planner.slot_queue import slot_queue
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
-from fleetopt.planner.ttft import Bursts, Queues, exceedance, longest_own_time_s
+from fleetopt.planner.ttft import NEGLIGIBLE_DELAY, Bursts, Queues, exceedance, longest_own_time_s
 
 Array = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def surely_meets(
     per_s = sums.per_s
     field = mean_field(per_s, servers, engine, bursts.prefill)
     waits, scale = slot_queue(per_s, sums.slot_count, servers, field, engine, bursts.slots)
-    if waits.any():
+    if (waits > NEGLIGIBLE_DELAY).any():
         return False
     if engine.prefill_is_free:
         queue = running_iteration(field)

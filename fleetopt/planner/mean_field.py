@@ -43,6 +43,16 @@ class MeanField:
     deviation_s: Array  # of an iteration, where prefill is free
     sequences: Array  # k, in a slot, per replica
 
+    def take(self, index: NDArray[np.intp] | slice) -> "MeanField":
+        """The pools at these indices."""
+        return MeanField(
+            self.load[index],
+            self.iteration_s[index],
+            self.decode_s[index],
+            self.deviation_s[index],
+            self.sequences[index],
+        )
+
 
 def mean_field(per_s: Array, servers: Array, engine: EngineProfile, burstiness: float) -> MeanField:
     """Iteration times and sequences of pools of `servers` replicas each.
@@ -70,19 +80,17 @@ def mean_field(per_s: Array, servers: Array, engine: EngineProfile, burstiness: 
     the load counts.
     """
     base_s = engine.base_iteration_s
-    loaded = running_load(per_s, engine)
-    rows = per_s / servers
-    requests, prompt = rows[REQUESTS], rows[PROMPT]
-    output = np.maximum(
-        rows[ITERATIONS] - prompt / engine.prefill_chunk_tokens - 0.5 * requests, 0.0
-    )
-    iterations = np.maximum(rows[ITERATIONS] - np.minimum(requests, output), 1e-300)
-    context = np.maximum(rows[CONTEXT] - 0.5 * (prompt + np.minimum(output, rows[CONTEXT])), 0.0)
-    compute = (
-        engine.prefill_token_s * prompt + 0.5 * engine.prefill_token_context_s * rows[PROMPT_SQ]
-    )
     h, kappa = engine.per_sequence_s, engine.per_context_token_s
-    work = h * iterations + kappa * context + compute
+    rows = per_s / servers
+    requests, prompt, prompt_sq = rows[REQUESTS], rows[PROMPT], rows[PROMPT_SQ]
+    chunk = 1.0 / engine.prefill_chunk_tokens
+    output = np.maximum(rows[ITERATIONS] - prompt * chunk - 0.5 * requests, 0.0)
+    iterations = np.maximum(rows[ITERATIONS] - np.minimum(requests, output), 1e-300)
+    context = rows[CONTEXT]
+    context = np.maximum(context - 0.5 * (prompt + np.minimum(output, context)), 0.0)
+    work = h * iterations + kappa * context
+    work += engine.prefill_token_s * prompt
+    work += (0.5 * engine.prefill_token_context_s) * prompt_sq
     idle = np.maximum(1.0 - work, _LEAST_IDLE)
     iteration = base_s / idle
     mean = iterations * iteration
@@ -91,13 +99,18 @@ def mean_field(per_s: Array, servers: Array, engine: EngineProfile, burstiness: 
     together = mean + work * (level + part * (1.0 - part) / np.maximum(mean, 1.0)) / idle
     alone = base_s * iterations + work * (1.0 + level * np.minimum(mean, 1.0))
     sequences = np.maximum(together, alone)
-    sequences *= 1.0 + _WAITING * np.minimum(work, 1.0) ** 2 + _ALONE / (1.0 + sequences)
-    prefilled = rows[PROMPT_SQ] * (0.5 / engine.prefill_chunk_tokens) + 0.75 * prompt
-    decoding = h * np.maximum(output - requests, 0.0) + kappa * np.maximum(context - prefilled, 0.0)
+    full = np.minimum(work, 1.0)
+    sequences *= 1.0 + _WAITING * full * full + _ALONE / (1.0 + sequences)
+    prefilled = prompt_sq * (0.5 * chunk) + 0.75 * prompt
+    decoding = kappa * np.maximum(context - prefilled, 0.0)
+    if h:
+        decoding += h * np.maximum(output - requests, 0.0)
     deviation = np.zeros_like(iteration)
     if engine.prefill_is_free:
         deviation = _deviation_s(rows, mean, 1.0 + _SWINGS / servers, idle, engine)
-    return MeanField(loaded, iteration, base_s + iteration * decoding, deviation, sequences)
+    return MeanField(
+        running_load(per_s, engine), iteration, base_s + iteration * decoding, deviation, sequences
+    )
 
 
 def _deviation_s(

@@ -14,7 +14,7 @@ from fleetopt.planner.length_points import Lengths
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX, TtftTarget
-from fleetopt.planner.ttft import Bursts, PromptMix, Queues, exceedance, own_time_s, queues
+from fleetopt.planner.ttft import Bursts, PromptMix, Queues, exceeding_share, queues
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -103,9 +103,7 @@ def violation_share(
 ) -> Array:
     """Share of each pool's requests whose TTFT exceeds the target; 0 in an empty pool."""
     state = queues_at(pools, replicas, request, bursts)
-    own = own_time_s(pools.mix, state.field, pools.engine)
-    over = exceedance(state, target.at(pools.mix.tokens) - own)
-    share = np.minimum((pools.mix.share * over).sum(axis=1), 1.0)
+    share = exceeding_share(pools.mix, state, pools.engine, target)
     return np.where(pools.sums.per_s[REQUESTS] > 0.0, share, 0.0)
 
 
@@ -173,10 +171,10 @@ def size(pools: Pools, request: PlanRequest, bursts: Bursts, at_most: Array | No
 def _meets(
     pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts
 ) -> NDArray[np.bool_]:
-    return np.asarray(_excess(pools, replicas, request, bursts) <= 0.0)
+    return np.asarray(excess(pools, replicas, request, bursts) <= 0.0)
 
 
-def _excess(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Array:
+def excess(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Array:
     """By how much too many requests exceed a target, as a logarithm; at most 0 where it's met."""
     share = violation_share(pools, replicas, request, bursts, request.slo_ttft_p99)
     if request.has_further_targets:
@@ -209,10 +207,10 @@ def _fewest(
         ahead = np.where(near, top - 1.0, np.floor(bottom * (1.0 + step) + 1.0))
         probe = np.where(np.isfinite(under[open_]), inside, ahead)
         probe = np.clip(probe, bottom + 1.0, top - 1.0)
-        excess = _excess(pools.take(open_), probe, request, bursts)
-        met = excess <= 0.0
-        high[open_[met]], under[open_[met]] = probe[met], excess[met]
-        low[open_[~met]], over[open_[~met]] = probe[~met], excess[~met]
+        found = excess(pools.take(open_), probe, request, bursts)
+        met = found <= 0.0
+        high[open_[met]], under[open_[met]] = probe[met], found[met]
+        low[open_[~met]], over[open_[~met]] = probe[~met], found[~met]
         step, round_ = step * _STEP_GROWTH, round_ + 1
         open_ = open_[high[open_] - low[open_] > 1.0]
     return np.where(np.isfinite(under), high, np.inf)

@@ -52,6 +52,12 @@ class PrefillQueue:
     delay: Array
     scale_s: Array
 
+    def take(self, index: NDArray[np.intp] | slice) -> "PrefillQueue":
+        """The pools at these indices."""
+        return PrefillQueue(
+            self.floor_s[index], self.offset_s[index], self.delay[index], self.scale_s[index]
+        )
+
     @property
     def mean_s(self) -> Array:
         """About the mean wait."""

@@ -8,17 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
+from fleetopt.planner.contest import Ends, Sides, first_tries, settle
 from fleetopt.planner.grid import ONE_POOL, Grid
 from fleetopt.planner.loose import surely_meets
-from fleetopt.planner.pool import Sums, least_replicas, size
+from fleetopt.planner.pool import Sums, least_replicas
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _FIRST_LOOK: Final = 32
-_LARGEST_LOOK: Final = 512
-_FIRST_BATCH: Final = 1
-_GROWTH: Final = 8
+_LOOK: Final = 128
+_MANY: Final = 48
+_PARTS: Final = 8
+_SCOUT_ROUNDS: Final = 2
 _ROUNDING: Final = 1e-9
 _POINT_OVER_LONGEST: Final = (1.0 + math.sqrt(2.0)) / 2.0
 """Mean + deviation of any set of prompts is at most so many times the longest of them."""
@@ -54,26 +56,41 @@ def cells_at(grid: Grid, boundary_tokens: int | None) -> Index:
 def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | None:
     """The cheapest fleet among these cells, or None where none meets the target.
 
-    Cells are looked at in the order of their lower bounds, a growing number at a time, until
-    no bound can beat the best fleet found. Ties go to one pool, then to the smaller load.
+    Where utilisation decides, the cell with the lowest bound is shown to be enough. Else a few
+    cells that differ are sized first, so that few of the others are left to be looked at. Ties
+    go to one pool, and else mostly to the smaller load.
     """
     bound = bound or lower_bounds(grid)
     order = bound.total[cells]
-    best: Fleet | None = None
-    look = _FIRST_LOOK
+    nearest = _lowest(order, _FIRST_LOOK)
+    if nearest.size == 0:
+        return None
+    found = _candidates(grid, bound, cells[nearest])
+    best = _first(grid, found)
+    if best:
+        order[nearest[found.total >= best.cost_per_h]] = np.inf
+    if best is None or np.count_nonzero(order < best.cost_per_h) > _MANY:
+        scouts = _candidates(grid, bound, _scouts(grid, cells, order))
+        best = _settled(grid, scouts, best, rounds=_SCOUT_ROUNDS) or best
     while order.size:
         if best:
-            if order.min() >= best.cost_per_h:
-                break
             cheaper = order < best.cost_per_h
             cells, order = cells[cheaper], order[cheaper]
-        nearest = _lowest(order, look)
+        nearest = _lowest(order, _LOOK)
         if nearest.size == 0:
             break
-        best = _look(grid, bound, cells[np.sort(nearest)], best)
+        best = _settled(grid, _candidates(grid, bound, cells[nearest]), best) or best
         order[nearest] = np.inf
-        look = min(look * _GROWTH, _LARGEST_LOOK)
     return best
+
+
+def _scouts(grid: Grid, cells: Index, order: Array) -> Index:
+    """One pool, and of every part of the boundaries the cell with the lowest bound."""
+    part = (cells % grid.rows + _PARTS - 1) * _PARTS // (grid.rows + _PARTS)
+    part[cells == ONE_POOL] = -1
+    by_part = np.lexsort((order, part))
+    first = by_part[np.flatnonzero(np.diff(part[by_part], prepend=-2))]
+    return cells[first[np.isfinite(order[first])]]
 
 
 def _lowest(order: Array, count: int) -> Index:
@@ -83,14 +100,13 @@ def _lowest(order: Array, count: int) -> Index:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Cells with their exact load, ordered by what that load costs at least."""
+    """Cells with their exact load, and what that costs at least."""
 
     cells: Index
     short: Sums
     long: Sums
-    short_cost: Array
-    long_cost: Array
-    fixed_cost: Array  # whatever the replicas: compression, and power that follows the load
+    total: Array
+    fixed: Array  # whatever the replicas: compression, and power that follows the load
     load_cost: Array  # before rounding to whole replicas
 
     def take(self, index: Index) -> "_Candidates":
@@ -98,51 +114,40 @@ class _Candidates:
             self.cells[index],
             self.short.take(index),
             self.long.take(index),
-            self.short_cost[index],
-            self.long_cost[index],
-            self.fixed_cost[index],
+            self.total[index],
+            self.fixed[index],
             self.load_cost[index],
         )
 
 
-def _look(grid: Grid, bound: Bounds, cells: Index, best: Fleet | None) -> Fleet | None:
-    """The cheapest of these cells by exact sizes, or the best so far."""
-    found = _candidates(grid, bound, cells)
-    total = found.short_cost + found.long_cost + found.fixed_cost
-    order = np.argsort(total + _TIE_BREAK * found.load_cost, kind="stable")
-    total = total[order]
-    done, batch = 0, _FIRST_BATCH
-    if best is None and order.size and np.isfinite(total[0]):
-        best = _loosely(grid, found.take(order[:1]))
-        done = 1 if best else 0
-    while done < order.size:
-        limit = best.cost_per_h if best else np.inf
-        stop = min(done + batch, int(np.searchsorted(total, limit)))
-        if stop <= done or not np.isfinite(total[done]):
-            break
-        best = _exact(grid, found.take(order[done:stop]), best)
-        done, batch = stop, batch * _GROWTH
-    return best
+def _first(grid: Grid, found: _Candidates) -> Fleet | None:
+    """A fleet of the cell that is cheapest by load: mostly what load and minimum ask for."""
+    request = grid.request
+    first = int((found.total + _TIE_BREAK * found.load_cost).argmin())
+    cell, cost = int(found.cells[first]), float(found.total[first])
+    if not math.isfinite(cost):
+        return None
+    found = found.take(np.array([first]))
+    replicas = least_replicas(np.append(found.short.load, found.long.load), request)
+    if cell == ONE_POOL:
+        replicas[0] = 0.0
+    limit = request.max_replicas
+    if (limit is None or replicas.max() <= limit) and _loosely(grid, found, replicas):
+        return Fleet(cell, int(replicas[0]), int(replicas[1]), cost)
+    return _settled(grid, found, None, rounds=0)
 
 
-def _loosely(grid: Grid, found: _Candidates) -> Fleet | None:
-    """The fleet that load and minimum ask for in one cell, if that surely meets the target."""
+def _loosely(grid: Grid, found: _Candidates, replicas: Array) -> bool:
+    """Whether so many in one cell surely meet the target, as a shortcut shows."""
     request, cell = grid.request, int(found.cells[0])
-    sums, rows = found.long, [-1]
+    sums, rows, replicas = found.long, [-1], replicas[1:]
     if cell != ONE_POOL:
         if request.short_profile is not request.long_profile:
-            return None
+            return False
         sums, rows = found.short.with_(found.long), [cell % grid.rows, -1]
-    replicas = least_replicas(sums.load, request)
-    if request.max_replicas is not None and replicas.max() > request.max_replicas:
-        return None
+        replicas = least_replicas(sums.load, request)
     longest = _POINT_OVER_LONGEST * grid.boundaries[rows]
-    engine = request.long_profile
-    if not surely_meets(sums, longest, replicas, engine, request, grid.bursts):
-        return None
-    cost = float(found.short_cost[0] + found.long_cost[0] + found.fixed_cost[0])
-    short = 0 if cell == ONE_POOL else int(replicas[0])
-    return Fleet(cell, short, int(replicas[-1]), cost)
+    return surely_meets(sums, longest, replicas, request.long_profile, request, grid.bursts)
 
 
 def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
@@ -156,48 +161,27 @@ def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:
         fixed += short.load * short_rate.per_load * two
     if long_rate.per_load:
         fixed += long.load * long_rate.per_load
-    return _Candidates(
-        cells,
-        short,
-        long,
-        least_replicas(short.load, request) * short_price * two,
-        least_replicas(long.load, request) * long_price,
-        fixed,
-        (short.load * short_price + long.load * long_price) * two,
-    )
+    short_cost = least_replicas(short.load, request) * short_price * two
+    long_cost = least_replicas(long.load, request) * long_price
+    load_cost = (short.load * short_price + long.load * long_price) * two
+    return _Candidates(cells, short, long, short_cost + long_cost + fixed, fixed, load_cost)
 
 
-def _exact(grid: Grid, found: _Candidates, best: Fleet | None) -> Fleet | None:
-    """The cheapest of a batch of candidates by exact sizes, or the best so far."""
-    request = grid.request
-    limit = best.cost_per_h if best else np.inf
-    short_price, long_price = request.short_rate.per_replica, request.long_rate.per_replica
-    rest = limit - found.fixed_cost
-    long_most = np.floor((rest - found.short_cost) / long_price + _ROUNDING)
-    short_most = np.floor((rest - found.long_cost) / short_price + _ROUNDING)
-    short, long = _sizes(grid, found, short_most, long_most)
-    cost = short * short_price + long * long_price + found.fixed_cost
-    winner = int(cost.argmin())
-    if not cost[winner] < limit:
-        return best
-    cell = int(found.cells[winner])
-    return Fleet(cell, int(short[winner]), int(long[winner]), float(cost[winner]))
-
-
-def _sizes(
-    grid: Grid, found: _Candidates, short_most: Array, long_most: Array
-) -> tuple[Array, Array]:
-    """Fewest replicas of both pools of each cell, infinite above what is affordable."""
-    request, bursts, cells = grid.request, grid.bursts, found.cells
-    two = cells != ONE_POOL
-    if request.short_profile is request.long_profile:
-        both = grid.both_pools(cells, found.short, found.long)
-        counts = size(both, request, bursts, np.concatenate([short_most, long_most]))
-        return np.where(two, counts[: cells.size], 0.0), counts[cells.size :]
-    long = size(grid.long_pools(cells, found.long), request, bursts, long_most)
-    short = np.zeros(cells.size)
-    needed = np.flatnonzero(two & np.isfinite(long))
-    if needed.size:
-        shorts = grid.short_pools(cells[needed], found.short.take(needed))
-        short[needed] = size(shorts, request, bursts, short_most[needed])
-    return short, long
+def _settled(
+    grid: Grid, found: _Candidates, best: Fleet | None, *, rounds: int | None = None
+) -> Fleet | None:
+    """The cheapest of these cells by exact sizes, if it is cheaper than the best so far."""
+    limit = best.cost_per_h * (1.0 - _ROUNDING) if best else np.inf
+    cheaper = np.flatnonzero(found.total < limit)
+    if cheaper.size == 0:
+        return None
+    found = found.take(cheaper[np.argsort(found.load_cost[cheaper], kind="stable")])
+    sides = Sides.of(grid, found.cells, found.short, found.long, found.fixed)
+    ends = Ends.untried(grid, sides) if rounds is None else first_tries(grid, sides)
+    settled = settle(grid, sides, ends, limit, rounds=rounds)
+    if settled is None:
+        return None
+    at, (short, long) = settled
+    prices = grid.request.short_rate.per_replica, grid.request.long_rate.per_replica
+    cost = float(short * prices[0] + long * prices[1] + found.fixed[at])
+    return Fleet(int(found.cells[at]), int(short), int(long), cost)

@@ -86,8 +86,14 @@ def _delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
     # Chernoff's bound first: mostly it shows the share to be far below any of interest.
     excess, both = places / mean, (places + shape) / (mean + shape)
     bound = (places + shape) * np.log(both) - places * np.log(excess)
-    if bound.max() < _NEGLIGIBLE_EXPONENT and excess.min() > 1.0:
-        return np.zeros_like(places)
+    delay = np.zeros_like(places)
+    at = np.flatnonzero((bound >= _NEGLIGIBLE_EXPONENT) | (excess <= 1.0))
+    if at.size:
+        delay[at] = _exact_delay(places[at], mean[at], shape[at], waiting[at])
+    return delay
+
+
+def _exact_delay(places: Array, mean: Array, shape: Array, waiting: Array) -> Array:
     odds = mean / (mean + shape)
     exponent = (
         gammaln(places + shape)

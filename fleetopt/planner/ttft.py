@@ -5,6 +5,7 @@ What the figures rest on, and how far they are off: docs/planner.md, "Latency".
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,16 @@ from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.mean_field import MeanField, mean_field
 from fleetopt.planner.prefill_queue import PrefillQueue, prefill_queue
 from fleetopt.planner.slot_queue import slot_queue
+from fleetopt.planner.target import TtftTarget
 
 Array = NDArray[np.float64]
+
+_LEAST_DELAY: Final = 1e-300
+NEGLIGIBLE_DELAY: Final = 1e-7
+"""So small a share of requests that wait for a slot is nothing beside the 1 % that P99 is about."""
+
+_AT_ONCE: Final = 12_000
+"""Points that are worked out together: more leave a processor's cache, and ask for fresh memory."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class PromptMix:
     share: Array  # (pools, points); each row sums to 1
     products: Array  # (9, pools)
 
-    def take(self, index: NDArray[np.intp]) -> "PromptMix":
+    def take(self, index: NDArray[np.intp] | slice) -> "PromptMix":
         """The pools at these indices."""
         tokens = self.tokens[index]
         computed = tokens if self.computed is self.tokens else self.computed[index]
@@ -60,6 +69,11 @@ class Queues:
     prefill: PrefillQueue
     slot_delay: Array  # P(wait for a slot > 0)
     slot_scale_s: Array  # mean of that wait, given that there is one
+
+    def take(self, index: NDArray[np.intp] | slice) -> "Queues":
+        """The pools at these indices."""
+        field, prefill = self.field.take(index), self.prefill.take(index)
+        return Queues(field, prefill, self.slot_delay[index], self.slot_scale_s[index])
 
 
 def queues(
@@ -152,16 +166,57 @@ def exceedance(state: Queues, slack_s: Array) -> Array:
     The two waits are taken to be independent of each other and of the prompt.
     """
     queue = state.prefill
-    left = slack_s - queue.offset_s[:, None]
-    prefill = np.minimum(queue.delay[:, None] * np.exp(-_over(left, queue.scale_s)), 1.0)
-    if state.slot_delay.any():
-        left = np.maximum(left, 0.0)
-        slot = state.slot_delay[:, None] * np.exp(-_over(left, state.slot_scale_s))
-        longer = _over(left, np.maximum(queue.scale_s, state.slot_scale_s))
-        both = (queue.delay * state.slot_delay)[:, None] * (1.0 + longer) * np.exp(-longer)
-        prefill = np.minimum(prefill + slot + both, 1.0)
-    return np.where(slack_s < queue.floor_s[:, None], 1.0, prefill)
+    # P = delay · exp((offset − slack) / scale), at most 1, in few passes over memory
+    rate = 1.0 / np.maximum(queue.scale_s, 1e-12)
+    reach = queue.offset_s * rate + np.log(np.maximum(queue.delay, _LEAST_DELAY))
+    over = slack_s * -rate[:, None]
+    over += reach[:, None]
+    np.minimum(over, 0.0, out=over)
+    np.exp(over, out=over)
+    waits = np.flatnonzero(state.slot_delay > NEGLIGIBLE_DELAY)
+    if waits.size:
+        over[waits] = _with_slots(state.take(waits), slack_s[waits], over[waits])
+    over[slack_s < queue.floor_s[:, None]] = 1.0
+    return over
+
+
+def exceeding_share(
+    mix: PromptMix, state: Queues, engine: EngineProfile, target: TtftTarget
+) -> Array:
+    """Share of each pool's requests that are over the target, shape (pools,).
+
+    Parameters
+    ----------
+    mix : PromptMix
+        The pools' prompts.
+    state : Queues
+        Of the same pools.
+    engine : EngineProfile
+        The engine of all of them.
+    target : TtftTarget
+        For the time to first token.
+    """
+    pools, points = mix.share.shape
+    share = np.empty(pools)
+    step = max(_AT_ONCE // max(points, 1), 1)
+    for first in range(0, pools, step):
+        some = slice(first, first + step)
+        part = mix.take(some)
+        at = state if pools <= step else state.take(some)
+        slack = target.at(part.tokens) - own_time_s(part, at.field, engine)
+        np.einsum("ij,ij->i", part.share, exceedance(at, slack), out=share[some])
+    return np.minimum(share, 1.0)
+
+
+def _with_slots(state: Queues, slack_s: Array, prefill: Array) -> Array:
+    """P(both waits > slack), where there are waits for slots."""
+    queue = state.prefill
+    left = np.maximum(slack_s - queue.offset_s[:, None], 0.0)
+    slot = state.slot_delay[:, None] * np.exp(-_over(left, state.slot_scale_s))
+    longer = _over(left, np.maximum(queue.scale_s, state.slot_scale_s))
+    both = (queue.delay * state.slot_delay)[:, None] * (1.0 + longer) * np.exp(-longer)
+    return np.minimum(prefill + slot + both, 1.0)
 
 
 def _over(left: Array, scale_s: Array) -> Array:
-    return np.clip(left / np.maximum(scale_s, 1e-12)[:, None], -700.0, 700.0)
+    return np.minimum(left / np.maximum(scale_s, 1e-12)[:, None], 700.0)
