@@ -162,7 +162,7 @@ def _chunks_of(mix: PromptMix, engine: EngineProfile) -> _Chunks | None:
         variance,
         step_s,
         p * chunk,
-        last_s.max(axis=1) + p * chunk,
+        last_s.max(axis=1, initial=0.0) + p * chunk,
     )
 
 

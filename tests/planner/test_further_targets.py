@@ -214,3 +214,11 @@ def test_what_is_written_is_read_back(base_us: int, slope_ns: int) -> None:
     assert again.base_s == pytest.approx(target.base_s)
     assert again.per_completion_token_s == pytest.approx(target.per_completion_token_s)
     assert parse_gap_s(gap_text(target.base_s)) == pytest.approx(target.base_s)
+
+
+def test_empty_prompts_have_no_chunks_to_wait_for() -> None:
+    """A log may hold nothing but completions: their tokens come as fast as decoding goes."""
+    workload = Workload.from_requests([0] * 10, [200] * 10, 1.0)
+    request = request_for(H100, slo_itl_p99_s=1.0, slo_e2e_p99=E2eTarget(60.0))
+    found = plan(workload, request)
+    assert isinstance(found, Plan)
