@@ -65,7 +65,7 @@ class RecommendationFeed:
         self._fleet = fleet
         self._take = take
         self._poll_s = poll_s
-        self._value: bytes | None = None
+        self._value: bytes | str | None = None
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -92,7 +92,7 @@ class RecommendationFeed:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
-    def judge(self, value: bytes) -> None:
+    def judge(self, value: bytes | str) -> None:
         """Take a stored record if it counts; count it if not."""
         try:
             recommendation = self._store.decode(value)
