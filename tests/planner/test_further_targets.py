@@ -216,9 +216,11 @@ def test_what_is_written_is_read_back(base_us: int, slope_ns: int) -> None:
     assert parse_gap_s(gap_text(target.base_s)) == pytest.approx(target.base_s)
 
 
-def test_empty_prompts_have_no_chunks_to_wait_for() -> None:
-    """A log may hold nothing but completions: their tokens come as fast as decoding goes."""
-    workload = Workload.from_requests([0] * 10, [200] * 10, 1.0)
+def test_nobody_who_fits_waits_for_no_chunk() -> None:
+    """All requests are longer than the long context: the pool has nothing to prefill."""
+    workload = Workload.from_requests([40_000], [10], 1.0)
     request = request_for(H100, slo_itl_p99_s=1.0, slo_e2e_p99=E2eTarget(60.0))
-    found = plan(workload, request)
-    assert isinstance(found, Plan)
+    grid = build(workload, request)
+    pools = grid.long_pools(np.array([ONE_POOL]))
+    for share in further_shares(pools, np.array([1.0]), request, grid.bursts):
+        assert (share <= VIOLATIONS_MAX).all()
