@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks import (
     compression,
     compression_corpus,
+    compression_pool,
     compression_speed,
     compression_tables,
     digests,
@@ -120,6 +121,14 @@ def measure_compression_speed(options: argparse.Namespace) -> tuple[Any, list[re
     return figures, compression_tables.speed_tables(figures)
 
 
+def measure_compression_pool(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Time compressions through Kafka, and send more than can be done."""
+    sizes = compression_pool.QUICK if options.quick else compression_pool.FULL
+    with EmbeddedBroker() as broker:
+        figures = compression_pool.measure(broker.bootstrap_servers, sizes, _notes.print)
+    return figures, compression_tables.pool_tables(figures)
+
+
 BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
@@ -130,6 +139,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "peer": measure_peer,
     "compression": measure_compression,
     "compression-speed": measure_compression_speed,
+    "compression-pool": measure_compression_pool,
 }
 _BROKERS: Final = {"embedded": "Embedded broker (Tansu)", "apache": "Apache Kafka"}
 

@@ -62,7 +62,7 @@ class CompressionClient:
         )
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap_servers,
-            fetch_max_wait_ms=100,
+            fetch_max_wait_ms=10,
             enable_auto_commit=False,
         )
         self._consumer.assign([TopicPartition(self.reply_topic, 0)])

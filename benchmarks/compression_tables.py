@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.compression import DUPLICATED_KEEP, KEEPS, METHODS, Figures
+from benchmarks.compression_pool import Figures as PoolFigures
+from benchmarks.compression_pool import Round
 from benchmarks.compression_speed import RIVALS, Timing
 from benchmarks.compression_speed import Figures as SpeedFigures
 from benchmarks.report import Table
@@ -127,3 +129,62 @@ def _percent(share: float) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:,.1f} ms"
+
+
+def pool_tables(figures: PoolFigures) -> list[Table]:
+    """Time through Kafka by round, and what became of prompts in an overload."""
+    rounds, overload = figures.rounds, figures.overload
+    best = min(rounds, key=lambda one: one.quantile(0.99))
+    return [
+        Table(
+            f"Through Kafka, {rounds[0].per_s:g} prompts/s of {figures.tokens:,} tokens: ms from "
+            "sending a prompt to its answer",
+            ("round", "p50", "p99", "longest", "answered", "event loop late by", "load before"),
+            [
+                (
+                    f"{number}{' (best)' if one is best else ''}",
+                    *(_ms(one.quantile(share)) for share in (0.5, 0.99, 1.0)),
+                    f"{len(one.took_s):,} of {sum(one.outcomes.values()):,}",
+                    _ms(one.lag_s),
+                    f"{one.load:.1f}",
+                )
+                for number, one in enumerate(rounds, start=1)
+            ],
+        ),
+        Table(
+            f"{overload.per_s:g} prompts/s, {sum(overload.outcomes.values()):,} in all, each with "
+            f"{1e3 * overload.within_s:.0f} ms",
+            ("what became of them", "prompts"),
+            [(what, f"{count:,}") for what, count in _fates(overload)],
+        ),
+        Table(
+            "Memory and event loop",
+            ("", "usual", "overload"),
+            [
+                (
+                    "compressor with its processes (PSS), MB",
+                    f"{max(one.memory_bytes for one in rounds) / 1e6:.0f}",
+                    f"{overload.memory_bytes / 1e6:.0f}",
+                ),
+                (
+                    "event loop late by at most, ms",
+                    _ms(max(one.lag_s for one in rounds)),
+                    _ms(overload.lag_s),
+                ),
+            ],
+        ),
+    ]
+
+
+def _fates(overload: Round) -> list[tuple[str, int]]:
+    outcomes = overload.outcomes
+    answered = [(what, count) for what, count in outcomes.items() if what != "none"]
+    return [
+        *((f"answered `{what}`", count) for what, count in sorted(answered)),
+        ("past the deadline when they were read", overload.expired),
+        ("lost", overload.lost),
+    ]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f}"

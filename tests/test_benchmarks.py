@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import (
     compression,
+    compression_pool,
     compression_tables,
     digests,
     forecast,
@@ -228,3 +229,19 @@ def test_every_method_keeps_the_budget_and_ours_the_answers() -> None:
     survival = compression_tables.fidelity_tables(figures)[0]
     assert survival.columns[:2] == ("corpus", "FleetOpt")
     assert survival.rows[-1][0] == "needle without word overlap"
+
+
+def test_what_became_of_every_prompt_is_told() -> None:
+    sizes = compression_pool.Sizes(rounds=1, seconds=1.0, per_s=20.0, overload_within_s=0.2)
+    with EmbeddedBroker() as broker:
+        figures = compression_pool.measure(broker.bootstrap_servers, sizes)
+    (usual,) = figures.rounds
+    assert sum(usual.outcomes.values()) == 20
+    assert sum(figures.overload.outcomes.values()) == 200
+    assert (usual.lost, figures.overload.lost) == (0, 0)
+    assert usual.quantile(0.5) <= usual.quantile(0.99) <= usual.quantile(1.0)
+    latency, fates, memory = compression_tables.pool_tables(figures)
+    assert [len(row) for row in latency.rows] == [len(latency.columns)]
+    counted = [int(count.replace(",", "")) for _, count in fates.rows]
+    assert sum(counted) == 200
+    assert [len(row) for row in memory.rows] == [3, 3]

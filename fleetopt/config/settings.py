@@ -288,6 +288,13 @@ class CompressorSettings(_Section):
     job_limit_s: float = Field(
         10.0, gt=0, le=600, description="A process that takes longer for one prompt is replaced."
     )
+    fetch_wait_s: float = Field(
+        0.01,
+        gt=0,
+        le=10,
+        description="A broker may hold a fetch back for so long when there is nothing to read. The "
+        "embedded one holds each for half of it; Apache Kafka doesn't, so there it may be more.",
+    )
     drain_s: float = Field(
         10.0, ge=0, description="For prompts that are there when the compressor is told to stop."
     )

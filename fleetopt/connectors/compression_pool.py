@@ -29,6 +29,8 @@ GRACE_S: Final = 1.0
 FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 10.0
 _PACE_WEIGHT: Final = 0.1
+_PACE_MARGIN: Final = 1.3
+"""A prompt that is expected to be done just in time often is not."""
 
 Outcome = Compressed | Unchanged
 
@@ -138,8 +140,8 @@ class CompressionPool:
             encoded = encode_request(request)
         except InputError as error:
             return Unchanged(Reason.INVALID_PROMPT, str(error))
-        if refusal := self._refusal(len(encoded), deadline_s - now_s):
-            return Unchanged(Reason.OVERLOADED, refusal)
+        if refusal := self.refusal(len(encoded), deadline_s - now_s):
+            return refusal
         job = _Job(encoded, deadline_s, loop.create_future())
         self._jobs += 1
         number = self._jobs
@@ -177,19 +179,26 @@ class CompressionPool:
             await asyncio.wait(self._seats.values())
         self._seats.clear()
 
-    def _refusal(self, size: int, left_s: float) -> str | None:
-        """Say why a prompt of this size can't be taken, if it can't."""
+    def refusal(self, size: int, left_s: float) -> Unchanged | None:
+        """Return what a request of so many bytes would be answered, if it would be refused.
+
+        It takes no look at the request, so that an overload costs little.
+        """
         if not self._is_open or self._is_closing:
-            return "the compressor is stopping" if self._is_closing else "it has not started"
+            why = "the compressor is stopping" if self._is_closing else "it has not started"
+            return Unchanged(Reason.OVERLOADED, why)
         here = len(self._working) + len(self._waiting)
         if here < self._workers:
             return None
         if here >= self._workers + self._queue_limit:
-            return f"{self._queue_limit} prompts wait already"
+            return Unchanged(Reason.OVERLOADED, f"{self._queue_limit} prompts wait already")
         ahead_bytes = self._waiting_bytes + sum(len(job.request) for job in self._working.values())
-        expected_s = self._s_per_byte * (ahead_bytes / self._workers + size)
+        expected_s = _PACE_MARGIN * self._s_per_byte * (ahead_bytes / self._workers + size)
         if expected_s > left_s:
-            return f"it would be done in {expected_s:.3f} s, and its deadline is in {left_s:.3f} s"
+            return Unchanged(
+                Reason.OVERLOADED,
+                f"it would be done in {expected_s:.3f} s, and its deadline is in {left_s:.3f} s",
+            )
         return None
 
     def _forget(self, number: int) -> None:

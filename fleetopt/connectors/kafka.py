@@ -25,7 +25,7 @@ def partition_of(key: str, partitions: int) -> int:
 
 def make_consumer(kafka: KafkaSettings, ingest: IngestSettings) -> AIOKafkaConsumer:
     """Return a consumer of raw bytes whose offsets are ours to keep; not subscribed yet."""
-    return _consumer(kafka, kafka.group, "fleetopt-ingest", ingest.max_fetch_bytes)
+    return _consumer(kafka, kafka.group, "fleetopt-ingest", ingest.max_fetch_bytes, 0.1)
 
 
 def make_compression_consumer(
@@ -37,11 +37,12 @@ def make_compression_consumer(
     put the old topic's offsets in its place.
     """
     group = f"{compressor.group}.{epoch}"
-    return _consumer(kafka, group, "fleetopt-compressor", PROMPT_FETCH_BYTES)
+    wait_s = compressor.fetch_wait_s
+    return _consumer(kafka, group, "fleetopt-compressor", PROMPT_FETCH_BYTES, wait_s)
 
 
 def _consumer(
-    kafka: KafkaSettings, group: str, client_id: str, fetch_bytes: int
+    kafka: KafkaSettings, group: str, client_id: str, fetch_bytes: int, wait_s: float
 ) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         bootstrap_servers=kafka.bootstrap_servers,
@@ -54,7 +55,7 @@ def _consumer(
         max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
         rebalance_timeout_ms=2_000,
         max_partition_fetch_bytes=fetch_bytes,
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=round(wait_s * 1e3),
         check_crcs=True,
         metadata_max_age_ms=30_000,
     )

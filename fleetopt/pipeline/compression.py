@@ -21,9 +21,8 @@ from faust import Service
 
 from fleetopt.compressor.outcome import Reason, Unchanged
 from fleetopt.config.settings import Settings
-from fleetopt.connectors.compression_pool import CompressionPool
+from fleetopt.connectors.compression_pool import CompressionPool, Outcome
 from fleetopt.connectors.compression_wire import (
-    CompressionRequest,
     ReplyTo,
     decode_request,
     encode_reply,
@@ -55,6 +54,9 @@ HEARTBEAT_S: Final = 0.02
 SUMMARY_S: Final = 60.0
 MAX_BACKOFF_S: Final = 10.0
 STOP_LIMIT_S: Final = 15.0
+MAX_MESSAGES: Final = 16
+"""Requests taken between two turns of the event loop."""
+
 UNANSWERED_BYTES: Final = 64 << 20
 """More is not read before some of it is answered."""
 
@@ -262,11 +264,12 @@ class Compression(Service):
                 )
                 continue
             fetched: dict[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
-                timeout_ms=round(FETCH_S * 1e3), max_records=room
+                timeout_ms=round(FETCH_S * 1e3), max_records=min(room, MAX_MESSAGES)
             )
             for source, messages in fetched.items():
                 for message in messages:
                     self._take(producer, partitions, source, message)
+            await asyncio.sleep(0)
 
     async def _check_epoch(self, epoch: str) -> None:
         topic = self.settings.request_topic
@@ -320,18 +323,30 @@ class Compression(Service):
         if left_s <= 0:
             self.metrics.expired()
             return
-        request = decode_request(message.value)
-        if isinstance(request, CompressionRequest):
-            request_id = request.request_id
-            outcome = await self.pool.submit(request, asyncio.get_running_loop().time() + left_s)
-        else:
-            await self._reject(producer, source, message, request)
-            request_id = (message.key or b"").decode("utf-8", "replace")
-            outcome = Unchanged(Reason.INVALID_PROMPT, request.detail)
+        request_id, outcome = await self._outcome(producer, source, message, left_s - REPLY_S)
         value = encode_reply(reply_of(request_id, outcome), as_json=is_json(message.value or b""))
         sending_s = max(left_s - (time.monotonic() - read_s), MIN_SEND_S)
         if await self._send(producer, address, message.key, value, sending_s):
             self.metrics.answered(outcome, time.monotonic() - read_s)
+
+    async def _outcome(
+        self,
+        producer: AIOKafkaProducer,
+        source: TopicPartition,
+        message: ConsumerRecord,
+        left_s: float,
+    ) -> tuple[str, Outcome]:
+        """Return the request's id, and what becomes of its prompt."""
+        value = message.value or b""
+        key = (message.key or b"").decode("utf-8", "replace")
+        if key and (refusal := self.pool.refusal(len(value), left_s)):
+            return key, refusal
+        request = decode_request(value)
+        if isinstance(request, Rejected):
+            await self._reject(producer, source, message, request)
+            return key, Unchanged(Reason.INVALID_PROMPT, request.detail)
+        deadline_s = asyncio.get_running_loop().time() + left_s
+        return request.request_id, await self.pool.submit(request, deadline_s)
 
     def _address(self, message: ConsumerRecord) -> ReplyTo:
         """Return where the answer goes. Raises DecodeError where it may not go there."""
