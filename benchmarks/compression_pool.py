@@ -75,6 +75,8 @@ class Round:
     """Past their deadline when the compressor read them."""
     lag_s: float
     """The compressor's event loop was late by this at most."""
+    blocked_s: float
+    """Of this over work of its own; the rest is for want of a CPU."""
     memory_bytes: int
     """Proportional set size of the compressor and its processes, after the round."""
     load: float
@@ -140,6 +142,7 @@ def _round(
         process, port, log = running
         sent = asyncio.run(_converse(bootstrap_servers, requests, per_s, within_s))
         lag_s = _metric(port, "event_loop_lag_seconds")
+        blocked_s = _metric(port, "event_loop_blocked_seconds")
         expired = _metric(port, "expired_total")
         memory_bytes = sum(map(_pss_bytes, [process.pid, *_pids(log)]))
         process.send_signal(signal.SIGTERM)
@@ -156,6 +159,7 @@ def _round(
         late=sum(one.took_s is not None and one.took_s > within_s for one in sent),
         expired=int(expired),
         lag_s=lag_s,
+        blocked_s=blocked_s,
         memory_bytes=memory_bytes,
         load=load,
     )

@@ -139,13 +139,12 @@ def pool_tables(figures: PoolFigures) -> list[Table]:
         Table(
             f"Through Kafka, {rounds[0].per_s:g} prompts/s of {figures.tokens:,} tokens: ms from "
             "sending a prompt to its answer",
-            ("round", "p50", "p99", "longest", "answered", "event loop late by", "load before"),
+            ("round", "p50", "p99", "longest", "answered", "load before"),
             [
                 (
                     f"{number}{' (best)' if one is best else ''}",
                     *(_ms(one.quantile(share)) for share in (0.5, 0.99, 1.0)),
                     f"{len(one.took_s):,} of {sum(one.outcomes.values()):,}",
-                    _ms(one.lag_s),
                     f"{one.load:.1f}",
                 )
                 for number, one in enumerate(rounds, start=1)
@@ -170,6 +169,11 @@ def pool_tables(figures: PoolFigures) -> list[Table]:
                     "event loop late by at most, ms",
                     _ms(max(one.lag_s for one in rounds)),
                     _ms(overload.lag_s),
+                ),
+                (
+                    "of it over work of its own, ms",
+                    _ms(max(one.blocked_s for one in rounds)),
+                    _ms(overload.blocked_s),
                 ),
             ],
         ),

@@ -244,4 +244,4 @@ def test_what_became_of_every_prompt_is_told() -> None:
     assert [len(row) for row in latency.rows] == [len(latency.columns)]
     counted = [int(count.replace(",", "")) for _, count in fates.rows]
     assert sum(counted) == 200
-    assert [len(row) for row in memory.rows] == [3, 3]
+    assert [len(row) for row in memory.rows] == [3, 3, 3]

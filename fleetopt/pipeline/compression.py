@@ -190,9 +190,11 @@ class Compression(Service):
         said_s = time.monotonic()
         before: dict[str, Any] = {}
         while not self.should_stop:
-            due_s = time.monotonic() + HEARTBEAT_S
+            due_s, worked_s = time.monotonic() + HEARTBEAT_S, time.thread_time()
             await asyncio.sleep(HEARTBEAT_S)
-            self.metrics.event_loop_was_late(time.monotonic() - due_s)
+            self.metrics.event_loop_was_late(
+                time.monotonic() - due_s, time.thread_time() - worked_s
+            )
             if time.monotonic() - said_s >= SUMMARY_S:
                 said_s = time.monotonic()
                 summary = self.metrics.summary()

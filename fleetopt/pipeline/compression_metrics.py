@@ -71,6 +71,11 @@ class CompressionMetrics:
             "Longest time that the event loop was late, so far.",
             registry=self.registry,
         )
+        self._blocked_s = Gauge(
+            f"{_PREFIX}_event_loop_blocked_seconds",
+            "Longest time that it was late over work of its own, not for want of a CPU.",
+            registry=self.registry,
+        )
 
     def requested(self) -> None:
         """A request was read."""
@@ -101,9 +106,11 @@ class CompressionMetrics:
         self._after.inc(outcome.tokens_after)
         self._kept.observe(outcome.kept_share)
 
-    def event_loop_was_late(self, late_s: float) -> None:
-        """Keep the longest delay of the event loop."""
+    def event_loop_was_late(self, late_s: float, worked_s: float) -> None:
+        """Keep the longest delay of the event loop; it had a CPU for `worked_s` meanwhile."""
+        blocked_s = min(late_s, worked_s)
         self._lag_s.set(max(late_s, self._value("event_loop_lag_seconds")))
+        self._blocked_s.set(max(blocked_s, self._value("event_loop_blocked_seconds")))
 
     def text(self) -> str:
         """Return all of it in Prometheus' text format."""
@@ -131,6 +138,7 @@ class CompressionMetrics:
             "working": self._pool.working,
             "replaced_processes": self._pool.replaced,
             "event_loop_lag_s": round(self._value("event_loop_lag_seconds"), 4),
+            "event_loop_blocked_s": round(self._value("event_loop_blocked_seconds"), 4),
         }
 
     def _value(self, name: str, **labels: str) -> float:

@@ -40,13 +40,14 @@ def test_what_happened_is_counted() -> None:
     metrics.unsent()
     metrics.answered(Compressed("text", 1_000, 600, stage_s={Stage.SCORE: 0.25}), 0.5)
     metrics.answered(Unchanged(Reason.OVERLOADED, "full"), 0.25)
-    metrics.event_loop_was_late(0.5)
-    metrics.event_loop_was_late(0.125)
+    metrics.event_loop_was_late(0.5, 0.0625)
+    metrics.event_loop_was_late(0.125, 0.25)
     found = samples(metrics)
     score = frozenset({("stage", "score")})
     assert found["stage_seconds_sum", score] == 0.25
     assert found["seconds_sum", frozenset()] == 0.75
     assert found["event_loop_lag_seconds", frozenset()] == 0.5
+    assert found["event_loop_blocked_seconds", frozenset()] == 0.125
     summary = metrics.summary()
     assert summary["unchanged"] == {"overloaded": 1}
     assert (summary["requests"], summary["compressed"], summary["expired"]) == (4, 1, 1)
