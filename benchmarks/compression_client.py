@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
 
 from fleetopt.connectors.compression_wire import (
     CompressionReply,
@@ -83,21 +82,23 @@ class CompressionClient:
         now_s = time.monotonic()
         sent = Sent(request, now_s, now_s + within_s)
         self.sent[request.request_id] = sent
-        try:
-            await self.send_bytes(request.request_id, encode_request(request), within_s)
-        except KafkaError:
-            self.unsent += 1
+        await self.send_bytes(request.request_id, encode_request(request), within_s)
         return sent
 
     async def send_bytes(self, request_id: str, value: bytes, within_s: float) -> None:
         """Send bytes, whatever they are, as a request."""
         address = ReplyTo(self.reply_topic, 0, time.time() + within_s)
-        await self._producer.send(
+        taken = await self._producer.send(
             self.request_topic,
             value=value,
             key=request_id.encode(),
             headers=request_headers(address),
         )
+        taken.add_done_callback(self._count)
+
+    def _count(self, taken: asyncio.Future[object]) -> None:
+        if taken.cancelled() or taken.exception() is not None:
+            self.unsent += 1
 
     async def pace(
         self, requests: Sequence[CompressionRequest], per_s: float, within_s: float

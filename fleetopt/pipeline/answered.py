@@ -34,7 +34,9 @@ class AnsweredOffsets:
         self._taken.append(offset)
 
     def answer(self, offset: int) -> None:
-        """Note that a request that was taken needs no answer any more."""
+        """Note that a request needs no answer any more."""
+        if self._position is not None and offset < self._position:
+            return
         self._answered.add(offset)
         while self._taken and self._taken[0] in self._answered:
             first = self._taken.popleft()

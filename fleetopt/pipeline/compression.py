@@ -131,7 +131,7 @@ class Compression(Service):
         self._unanswered: set[asyncio.Task[None]] = set()
         self._unanswered_bytes = 0
         self._unanswered_limit = compressor.queue_limit + 2 * compressor.workers + 64
-        self._committed_s = 0.0
+        self._broken: KafkaError | None = None
         self._is_done = asyncio.Event()
         self._is_done.set()
 
@@ -250,28 +250,45 @@ class Compression(Service):
         partitions: _Partitions,
         epoch: str,
     ) -> None:
-        checked_s = time.monotonic()
-        while not self.should_stop:
-            now_s = time.monotonic()
-            if now_s - checked_s >= EPOCH_CHECK_S:
-                checked_s = now_s
-                await self._check_epoch(epoch)
-            if now_s - self._committed_s >= COMMIT_S:
-                self._committed_s = now_s
-                await partitions.commit()
-            room = self._unanswered_limit - len(self._unanswered)
-            if room <= 0 or self._unanswered_bytes >= UNANSWERED_BYTES:
-                await asyncio.wait(
-                    self._unanswered, timeout=FETCH_S, return_when=asyncio.FIRST_COMPLETED
-                )
-                continue
-            fetched: dict[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
-                timeout_ms=round(FETCH_S * 1e3), max_records=min(room, MAX_MESSAGES)
+        self._broken = None
+        keeping = asyncio.create_task(self._keep_house(partitions, epoch))
+        try:
+            while not self.should_stop:
+                if self._broken is not None:
+                    raise self._broken
+                if keeping.done():
+                    await keeping
+                await self._read_some(consumer, producer, partitions)
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+    async def _read_some(
+        self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, partitions: _Partitions
+    ) -> None:
+        room = self._unanswered_limit - len(self._unanswered)
+        if room <= 0 or self._unanswered_bytes >= UNANSWERED_BYTES:
+            await asyncio.wait(
+                self._unanswered, timeout=FETCH_S, return_when=asyncio.FIRST_COMPLETED
             )
-            for source, messages in fetched.items():
-                for message in messages:
-                    self._take(producer, partitions, source, message)
-            await asyncio.sleep(0)
+            return
+        fetched: dict[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
+            timeout_ms=round(FETCH_S * 1e3), max_records=min(room, MAX_MESSAGES)
+        )
+        for source, messages in fetched.items():
+            for message in messages:
+                self._take(producer, partitions, source, message)
+        await asyncio.sleep(0)
+
+    async def _keep_house(self, partitions: _Partitions, epoch: str) -> None:
+        """Commit what is answered, and see that the topic is the same; beside the reading."""
+        checked_s = time.monotonic()
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            await partitions.commit()
+            if time.monotonic() - checked_s >= EPOCH_CHECK_S:
+                checked_s = time.monotonic()
+                await self._check_epoch(epoch)
 
     async def _check_epoch(self, epoch: str) -> None:
         topic = self.settings.request_topic
@@ -298,10 +315,13 @@ class Compression(Service):
             self._unanswered_bytes -= size
             if task.cancelled():
                 return
-            if error := task.exception():
-                self._end_for(error)
-            else:
+            error = task.exception()
+            if error is None:
                 partitions.answer(source, message.offset)
+            elif isinstance(error, KafkaError):
+                self._broken = error
+            else:
+                self._end_for(error)
 
         task.add_done_callback(done)
 

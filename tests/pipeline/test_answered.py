@@ -24,6 +24,15 @@ def test_answers_out_of_order_wait_for_the_first() -> None:
     assert (offsets.position, offsets.open) == (10, 0)
 
 
+def test_what_is_answered_twice_counts_once() -> None:
+    offsets = AnsweredOffsets()
+    for offset in (5, 6):
+        offsets.take(offset)
+    for offset in (5, 5, 4, 6, 6):
+        offsets.answer(offset)
+    assert (offsets.position, offsets.open) == (7, 0)
+
+
 @given(data=st.data())
 def test_the_position_covers_all_before_the_first_without_an_answer(data: st.DataObject) -> None:
     taken = sorted(data.draw(st.sets(st.integers(0, 50), min_size=1)))
