@@ -19,8 +19,10 @@ from fleetopt.connectors.wire import (
     EpochSeconds,
     Flag,
     FleetName,
+    PoolCode,
     RequestBatch,
     RequestLog,
+    Seconds,
     Sequence,
     SourceName,
     Tokens,
@@ -41,6 +43,8 @@ CELLS: Final[Mapping[str, Any]] = {
     "h": Tokens | None,
     "b": Bytes | None,
     "k": CategoryCode | None,
+    "t": Seconds | None,
+    "w": PoolCode | None,
 }
 """What one cell of each column may be when rows are judged one by one."""
 
@@ -69,6 +73,8 @@ class LooseBatch(Struct, frozen=True, gc=False):
     h: list[Raw] | None = None
     b: list[Raw] | None = None
     k: list[Raw] | None = None
+    t: list[Raw] | None = None
+    w: list[Raw] | None = None
     src: SourceName = ""
     seq: Sequence = 0
     until_s: EpochSeconds | None = None

@@ -30,6 +30,7 @@ MAX_UNACKNOWLEDGED: Final = 10_000
 GIVE_UP_AFTER: Final = 100
 """Messages refused in a row, each after its retries, that mean there is no point in going on."""
 
+_POOL_CODES: Final = {"short": 0, "long": 1}
 _COMPRESSION, _LINGER_MS, _BATCH_BYTES = "lz4", 20, 1 << 18
 
 
@@ -58,6 +59,8 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
     cached = [record.cached_prompt_tokens for record in records]
     sizes = [record.prompt_bytes for record in records]
     has_sizes = any(size is not None for size in sizes)
+    ttfts_s = [record.ttft_s for record in records]
+    pools = [None if record.pool is None else _POOL_CODES[record.pool] for record in records]
     compressed = any(record.original_prompt_tokens is not None for record in records)
     return RequestBatch(
         v=COLUMNS_VERSION,
@@ -71,6 +74,8 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
         h=cached if any(tokens is not None for tokens in cached) else None,
         b=sizes if has_sizes else None,
         k=[CATEGORY_CODES[record.category] for record in records] if has_sizes else None,
+        t=ttfts_s if any(ttft_s is not None for ttft_s in ttfts_s) else None,
+        w=pools if any(pool is not None for pool in pools) else None,
         src=src,
         seq=seq,
     )

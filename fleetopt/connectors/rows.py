@@ -147,6 +147,7 @@ def lengths(batch: RequestBatch | LooseBatch) -> list[int]:
     """Return the different lengths of a batch's columns, shortest first."""
     columns: tuple[Sequence[Any] | None, ...]
     columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s, batch.h, batch.b, batch.k)
+    columns += (batch.t, batch.w)
     return sorted({len(column) for column in columns if column is not None})
 
 

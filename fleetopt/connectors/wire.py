@@ -32,6 +32,7 @@ Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 ClassCode = Annotated[int, Meta(ge=0, le=int(max(Compressibility)))]
 CategoryCode = Annotated[int, Meta(ge=0, le=UNKNOWN_CATEGORY)]
 Bytes = Annotated[int, Meta(ge=0, le=MAX_BYTES)]
+PoolCode = Annotated[int, Meta(ge=0, le=1)]
 Flag = Annotated[int, Meta(ge=0, le=1)]
 Sequence = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -99,6 +100,8 @@ class RequestBatch(Struct, frozen=True, gc=False, omit_defaults=True):
     h: list[Tokens | None] | None = None  # of `p`, in the prefix cache; None where unknown
     b: list[Bytes | None] | None = None  # UTF-8 bytes of the prompt before compression
     k: list[CategoryCode] | None = None  # category by row
+    t: list[Seconds | None] | None = None  # time to first token
+    w: list[PoolCode | None] | None = None  # 0 where the short pool served it, 1 where the long
     src: SourceName = ""
     seq: Sequence = 0
     until_s: EpochSeconds | None = None

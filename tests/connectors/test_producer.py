@@ -33,6 +33,8 @@ records_of_a_fleet = st.lists(
         cached_prompt_tokens=st.none() | tokens,
         prompt_bytes=st.none() | st.integers(0, 1 << 40),
         category=st.none() | st.sampled_from(["prose", "rag", "code", "tool", "chat", "other"]),
+        pool=st.none() | st.sampled_from(["short", "long"]),
+        ttft_s=st.none() | st.floats(0, 1e6),
         status=st.none() | st.sampled_from(["ok", "error", "rejected"]),
     ),
     min_size=1,
@@ -54,6 +56,13 @@ def test_a_batch_says_what_its_records_said(records: list[RequestLog]) -> None:
 def test_columns_that_say_nothing_are_left_out() -> None:
     batch = batch_of("f", [RequestLog("f", "1", 1.0, 3, 2)])
     assert batch.c is batch.q is batch.s is batch.h is batch.b is batch.k is None
+    assert batch.t is batch.w is None
+
+
+def test_what_a_gateway_saw_of_a_request_is_in_the_batch() -> None:
+    seen = RequestLog("f", "1", 1.0, 3, 2, pool="long", ttft_s=0.25)
+    batch = batch_of("f", [seen, RequestLog("f", "2", 1.0, 3, 2, pool="short")])
+    assert (batch.t, batch.w) == ([0.25, None], [1, 0])
 
 
 def requests(fleet: str, count: int) -> list[RequestLog]:
