@@ -26,6 +26,7 @@ from benchmarks import (
     pools,
     regret,
     report,
+    route,
     tables,
 )
 from benchmarks.counted import MismatchError
@@ -129,10 +130,17 @@ def measure_compression_pool(options: argparse.Namespace) -> tuple[Any, list[rep
     return figures, compression_tables.pool_tables(figures)
 
 
+def measure_route(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Time a gateway's routing decision."""
+    figures = route.measure(repeats=3 if options.quick else 9)
+    return figures, route.route_tables(figures)
+
+
 BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
     "planner": measure_planner,
+    "route": measure_route,
     "pools": measure_pools,
     "forecast": measure_forecast,
     "regret": measure_regret,

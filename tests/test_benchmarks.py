@@ -19,6 +19,7 @@ from benchmarks import (
     planner,
     pools,
     regret,
+    route,
     tables,
 )
 from benchmarks.__main__ import BENCHMARKS, main
@@ -66,6 +67,18 @@ def test_as_many_records_are_laid_as_asked(
     laid = load.lay(embedded_broker.bootstrap_servers, topic, MessageShape.BATCH, records)
     assert (laid.records, laid.messages) == (records, messages)
     assert sum(laid.end_offsets.values()) == messages
+
+
+def test_every_way_to_route_is_timed_on_the_same_requests() -> None:
+    figures = route.measure(count=400, repeats=1)
+    by_tokens, by_bytes, locked, plain, looked_up = figures
+    assert by_tokens.shares == locked.shares
+    assert by_bytes.shares["short"] < by_tokens.shares["short"]  # the safe side of the band
+    assert all(share > 0 for share in by_tokens.shares.values())
+    assert plain.shares == looked_up.shares == {}
+    assert all(one.decide_s > 0 for one in figures)
+    (table,) = route.route_tables(figures)
+    assert len(table.rows) == len(figures)
 
 
 def test_both_digests_hold_the_same_requests_within_their_error() -> None:
