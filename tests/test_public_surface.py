@@ -16,6 +16,24 @@ PACKAGE = Path(fleetopt.__file__).parent
 
 FRONT_DOORS = {
     "fleetopt.cli": ["app", "main"],
+    "fleetopt.connectors.gateway": [
+        "Answer",
+        "CompressionPool",
+        "Compressor",
+        "Gateway",
+        "GatewayReason",
+        "KafkaCompressor",
+        "ModelCounter",
+        "Pool",
+        "Prompt",
+        "Reason",
+        "RequestLog",
+        "RequestOutbox",
+        "Route",
+        "Setup",
+        "WireOptions",
+    ],
+    "fleetopt.connectors.gateway_sync": ["SyncGateway"],
     "fleetopt.planner.plan": [
         "Admission",
         "Baseline",

@@ -21,6 +21,9 @@ from redis.asyncio import Redis
 
 from fleetopt.compressor.outcome import Compressed, Reason, Unchanged
 from fleetopt.config.settings import RedisSettings
+from fleetopt.connectors.compression_client import KafkaCompressor
+from fleetopt.connectors.compression_pool import CompressionPool
+from fleetopt.connectors.compression_process import ModelCounter, Setup
 from fleetopt.connectors.compression_wire import (
     COMPRESSION_VERSION,
     CompressionRequest,
@@ -36,18 +39,26 @@ from fleetopt.planner.recommendation import Recommendation, Status
 
 __all__ = [
     "Answer",
+    "CompressionPool",
     "Compressor",
     "Gateway",
     "GatewayReason",
+    "KafkaCompressor",
+    "ModelCounter",
     "Pool",
     "Prompt",
     "Reason",
+    "RequestLog",
+    "RequestOutbox",
     "Route",
+    "Setup",
+    "WireOptions",
 ]
 
 log = structlog.get_logger(__name__)
 
 FLUSH_S: Final = 5.0
+CANCEL_AGAIN_S: Final = 0.2
 TEXT_OVERHEAD_TOKENS: Final = 1
 """What an engine puts before a prompt that is a text: the token that begins it."""
 
@@ -174,10 +185,7 @@ class Gateway:
                 await asyncio.wait(tasks[1:], timeout=flush_s)
             if left := self._outbox.drop_rest():
                 log.warning("request logs were left at the end", dropped=left)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await _end(tasks)
         if self._owns_redis:
             await self._redis.aclose()
 
@@ -388,3 +396,12 @@ class Gateway:
         )
         if routes is not None:  # else no plan was ever made, and what is known stays
             self._routes = routes
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a library may take a cancellation for its own timeout."""
+    going = set(tasks)
+    while going:
+        for task in going:
+            task.cancel()
+        _, going = await asyncio.wait(going, timeout=CANCEL_AGAIN_S)

@@ -64,6 +64,8 @@ class RequestOutbox:
         self._lock = threading.Lock()
         self._closing = asyncio.Event()
         self._sending = 0
+        self._promise: tuple[float, int] | None = None
+        self._lost_before = 0
 
     def add(self, record: RequestLog) -> None:
         """Take a record, from any thread; never waits for the broker.
@@ -78,6 +80,15 @@ class RequestOutbox:
                 self._waiting.popleft()
                 self.counts.dropped += 1
             self._waiting.append(record)
+
+    def promise(self, until_s: float) -> None:
+        """Say that every request that arrived before this time (epoch seconds) has been added.
+
+        Sent once these are; so silence means idle, not unknown. A promise that covers records
+        which were lost is not passed on.
+        """
+        with self._lock:
+            self._promise = until_s, self.counts.added
 
     def __len__(self) -> int:
         return len(self._waiting) + self._sending
@@ -108,10 +119,20 @@ class RequestOutbox:
             rows = self._take()
             if rows:
                 await self._send_rows(producer, rows)
-            elif self._closing.is_set():
+            await self._pass_on_promise(producer)
+            if not rows and self._closing.is_set():
                 return
             if len(self._waiting) < ROWS_PER_BATCH:
                 await self._linger()
+
+    async def _pass_on_promise(self, producer: RequestProducer) -> None:
+        lost = self.counts.dropped + self.counts.refused
+        if self._promise is None or self.counts.sent + lost < self._promise[1]:
+            return
+        (until_s, _), self._promise = self._promise, None
+        if lost == self._lost_before:
+            await producer.heartbeat(self._fleet, until_s)
+        self._lost_before = lost
 
     async def _send_rows(self, producer: RequestProducer, rows: list[RequestLog]) -> None:
         before = producer.sent.records

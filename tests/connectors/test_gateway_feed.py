@@ -168,7 +168,7 @@ def test_without_redis_the_last_known_plan_stays_and_the_next_comes(
         async with Gateway(fleet, server.url, poll_s=0.2) as gateway:
             with redis.Redis.from_url(server.url) as client:
                 publish(client, recommendation(fleet, 1, 1_000, 2_000))
-            await until(lambda: gateway.boundary_tokens == 1_000)
+            await until(lambda: gateway.is_connected and gateway.boundary_tokens == 1_000)
             server.kill()
             await until(lambda: not gateway.is_connected)
             assert gateway.route(900, 100) is Route.SHORT

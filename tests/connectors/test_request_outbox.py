@@ -112,6 +112,32 @@ def test_what_waited_for_the_broker_is_sent_when_it_is_back(topic: str, tmp_path
         assert len(asyncio.run(send(broker))) == 300
 
 
+def test_a_promise_is_passed_on_after_what_it_covers_unless_some_was_lost(
+    embedded_broker: EmbeddedBroker, topic: str
+) -> None:
+    bootstrap = embedded_broker.bootstrap_servers
+
+    async def send(records: int) -> list[float | None]:
+        outbox = RequestOutbox(bootstrap, topic, "chat", max_records=5)
+        for number in range(records):
+            outbox.add(record(number))
+        outbox.promise(2e9)
+        outbox.finish()
+        await outbox.run()
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        async with consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            found = (await consumer.getmany(timeout_ms=2_000)).values()
+            values = [one.value for messages in found for one in messages]
+        return [batch.until_s for value in values for batch in decode_message(value).batches]
+
+    async def both() -> list[list[float | None]]:
+        await ensure_topic(bootstrap, topic, 1, 3_600)
+        return [await send(5), await send(6)]
+
+    assert asyncio.run(both()) == [[None, 2e9], [None, 2e9, None]]
+
+
 @pytest.mark.parametrize("category", ["unheard of", "Code"])
 def test_a_category_that_is_not_known_is_other(
     embedded_broker: EmbeddedBroker, category: Any, topic: str
