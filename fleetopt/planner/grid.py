@@ -17,7 +17,15 @@ from fleetopt.planner.band import compressed, room_tokens, stay_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.length_points import LengthPoints, Lengths, Requests, length_points
-from fleetopt.planner.moments import MOMENTS, Compressibility
+from fleetopt.planner.moments import (
+    CACHED,
+    COUNT,
+    MOMENTS,
+    PROMPT,
+    PROMPT_SQ,
+    Compressibility,
+    cached_parts,
+)
 from fleetopt.planner.pool import Pools, Sums
 from fleetopt.planner.prefill_queue import products_of
 from fleetopt.planner.prompt_points import PromptPoints, prompt_points, two_points
@@ -149,6 +157,24 @@ class Grid:
         arrived = np.zeros((MOMENTS, 2 * cells.size))
         arrived[:, : cells.size] = self._arrived(cells)
         return self._pools(self.request.long_profile, short.with_(long), counts, arrived)
+
+    def prompt_bounds(self, cells: Index) -> tuple[Array, Array]:
+        """Of short and long pools, mean u of the prompt points and at least their mean q.
+
+        Both of shape (2, cells), as of `products_of`; without the points, which take longer.
+        """
+        moments = self.moments
+        per_bin = moments[[PROMPT, PROMPT_SQ]] / np.maximum(moments[COUNT], 1e-300)
+        if moments[CACHED].any():
+            hit_share, part = cached_parts(moments)
+            per_bin *= 1.0 - hit_share * np.stack([part, part * part])
+        short, long = self._short_counts(cells), self._long_counts(cells)
+        arrived = self._arrived(cells)
+        low, high = two_points(arrived)
+        of_arrived = np.stack([0.5 * arrived[COUNT] * (low + high), arrived[PROMPT_SQ]])
+        total = np.maximum(short.sum(axis=1) + arrived[COUNT], 1e-300)
+        of_short = (per_bin @ short.T + of_arrived) / total
+        return of_short, per_bin @ long.T / np.maximum(long.sum(axis=1), 1e-300)
 
     def pools_between(self, lower: Index, upper: Index) -> Pools:
         """Pools between two cells' boundaries, where both pools have the same engine.

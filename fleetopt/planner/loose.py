@@ -13,7 +13,7 @@ from fleetopt.planner.mean_field import mean_field
 from fleetopt.planner.pool import Sums
 from fleetopt.planner.prefill_queue import running_iteration, shared_budget
 from fleetopt.planner.request import PlanRequest
-from fleetopt.planner.service import PROMPT, PROMPT_SQ, REQUESTS
+from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.slot_queue import slot_queue
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
 from fleetopt.planner.ttft import NEGLIGIBLE_DELAY, Bursts, Queues, exceedance, longest_own_time_s
@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 def surely_meets(
     sums: Sums,
+    prompts: Array,
     longest_tokens: Array,
     replicas: Array,
     engine: EngineProfile,
@@ -35,6 +36,8 @@ def surely_meets(
     ----------
     sums : Sums
         The pools' work and slots.
+    prompts : shape (2, pools)
+        Mean u of the computed tokens of the pools' prompt points, and at least that of q.
     longest_tokens : shape (pools,)
         At least as long as any prompt point of the pool.
     replicas : shape (pools,)
@@ -54,7 +57,9 @@ def surely_meets(
     Notes
     -----
     Between the two the slack is concave, so it is smallest at one of them. Moments of prefill
-    times are bounded by that of the longest prompt: u² ≤ q and s ≤ steepest · longest.
+    times are bounded by that of the longest prompt: u² ≤ q and s ≤ steepest · longest. The means
+    are those of the prompt points, not of the work: what compression leaves of a bin is taken to
+    be like the whole bin there, and so is how much of it is cached.
     """
     if request.has_further_targets:
         return False
@@ -69,8 +74,7 @@ def surely_meets(
     else:
         a = field.decode_s / engine.prefill_chunk_tokens + engine.prefill_token_s
         b = 0.5 * engine.prefill_token_context_s
-        requests = np.maximum(per_s[REQUESTS], 1e-300)
-        u, q = per_s[PROMPT] / requests, per_s[PROMPT_SQ] / requests
+        u, q = prompts
         steepest = a + b * longest_tokens
         mean = np.maximum(a * u + b * q, 1e-300)
         residual = 0.5 * steepest * steepest * q / mean  # u² ≤ q

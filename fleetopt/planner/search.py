@@ -140,14 +140,17 @@ def _first(grid: Grid, found: _Candidates) -> Fleet | None:
 def _loosely(grid: Grid, found: _Candidates, replicas: Array) -> bool:
     """Whether so many in one cell surely meet the target, as a shortcut shows."""
     request, cell = grid.request, int(found.cells[0])
+    of_short, prompts = grid.prompt_bounds(found.cells)
     sums, rows, replicas = found.long, [-1], replicas[1:]
     if cell != ONE_POOL:
         if request.short_profile is not request.long_profile:
             return False
         sums, rows = found.short.with_(found.long), [cell % grid.rows, -1]
+        prompts = np.concatenate([of_short, prompts], axis=1)
         replicas = least_replicas(sums.load, request)
     longest = _POINT_OVER_LONGEST * grid.boundaries[rows]
-    return surely_meets(sums, longest, replicas, request.long_profile, request, grid.bursts)
+    engine = request.long_profile
+    return surely_meets(sums, prompts, longest, replicas, engine, request, grid.bursts)
 
 
 def _candidates(grid: Grid, bound: Bounds, cells: Index) -> _Candidates:

@@ -15,7 +15,7 @@ from fleetopt.planner.grid import ONE_POOL, Grid, build
 from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.moments import MOMENTS, Compressibility
 from fleetopt.planner.pool import least_replicas, size, violation_share
-from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.request import Admission, PlanRequest
 from fleetopt.planner.search import cheapest
 from fleetopt.planner.service import ITERATIONS, PROMPT, PROMPT_SQ, REQUESTS
 from fleetopt.planner.ttft import Bursts
@@ -193,20 +193,69 @@ def test_what_the_shortcut_accepts_the_whole_model_accepts(
         count = least_replicas(pools.load, request)
         if not np.isfinite(count[0]):
             continue
-        longest = 1.21 * grid.boundaries[[-1]]
-        asked = (count, request.long_profile, request, grid.bursts)
-        if surely_meets(pools.sums, longest, *asked):
+        if long_surely_meets(grid, cell, count):
             over = violation_share(pools, count, request, grid.bursts, request.slo_ttft_p99)
             assert over <= 0.01
 
 
+def long_surely_meets(grid: Grid, cell: int, count: NDArray[np.float64]) -> bool:
+    """What the shortcut says of a cell's long pool."""
+    cells, request = np.array([cell]), grid.request
+    _, prompts = grid.prompt_bounds(cells)
+    asked = (1.21 * grid.boundaries[[-1]], count, request.long_profile, request, grid.bursts)
+    return surely_meets(grid.long_sums(cells), prompts, *asked)
+
+
+def test_the_shortcut_sees_what_compression_leaves() -> None:
+    # What is left long is nearly all cached, and what was compressed was not. The prompt points
+    # take what is left for a part of the whole bin, and so fill the pool to its brim.
+    left = (np.full(20, 3_000), np.full(20, 10), np.full(20, 2_990))
+    moved = (np.full(20, 3_100), np.full(20, 10), np.zeros(20, dtype=np.int64))
+    prompt, completion, cached = (np.concatenate(both) for both in zip(left, moved, strict=True))
+    classes = np.repeat([Compressibility.FIXED, Compressibility.COMPRESSIBLE], 20)
+    workload = Workload.from_requests(prompt, completion, 100.0, classes, cached_tokens=cached)
+    engine = replace(
+        H100,
+        base_iteration_s=31e-3,
+        per_context_token_s=2e-7,
+        prefill_token_s=150e-6,
+        prefill_token_context_s=0.0,
+        prefill_chunk_tokens=512,
+        kv_capacity_tokens=81_920,
+    )
+    asked = request_for(engine, "5s", long_context_tokens=8_192, max_utilization=0.5)
+    grid = build(workload, replace(asked, admission=Admission.RESERVED))
+    cells = np.array([4 * grid.rows + grid.row_of(2_896)])
+    pools = grid.long_pools(cells)
+    by_work = pools.sums.per_s[PROMPT] / pools.sums.per_s[REQUESTS]
+    means, at_least = grid.prompt_bounds(cells)[1], pools.mix.products
+    assert by_work[0] < 0.1 * at_least[0, 0]
+    assert means[0] == pytest.approx(at_least[0], rel=1e-12)
+    assert means[1] >= at_least[1] * (1.0 - 1e-12)
+    count = least_replicas(pools.load, grid.request)
+    over = violation_share(pools, count, grid.request, grid.bursts, grid.request.slo_ttft_p99)
+    assert over[0] > 0.01
+    assert not long_surely_meets(grid, int(cells[0]), count)
+
+
+@settings(PATIENT, max_examples=60)
+@given(workloads(), requests())
+def test_prompt_bounds_are_those_of_the_points(workload: Workload, request: PlanRequest) -> None:
+    grid = build(workload, request)
+    cells = grid.cells[::7]
+    both = (grid.short_pools(cells), grid.long_pools(cells))
+    for pools, (u, q) in zip(both, grid.prompt_bounds(cells), strict=True):
+        busy = pools.mix.share.any(axis=1)
+        np.testing.assert_allclose(u[busy], pools.mix.products[0, busy], rtol=1e-9)
+        assert (q[busy] >= pools.mix.products[1, busy] * (1.0 - 1e-9)).all()
+
+
 def test_the_shortcut_accepts_a_minute() -> None:
     grid = build(Workload.from_requests(*chat(2_000), 500.0), request_for(H100))
-    sums = grid.long_sums(np.array([ONE_POOL]))
-    count = least_replicas(sums.load, grid.request)
-    assert surely_meets(sums, np.array([32_768.0]), count, H100, grid.request, Bursts())
-    hasty = request_for(H100, "500ms")
-    assert not surely_meets(sums, np.array([32_768.0]), count, H100, hasty, Bursts())
+    count = least_replicas(grid.long_sums(np.array([ONE_POOL])).load, grid.request)
+    assert long_surely_meets(grid, ONE_POOL, count)
+    hasty = replace(grid, request=request_for(H100, "500ms"))
+    assert not long_surely_meets(hasty, ONE_POOL, count)
 
 
 def test_sizes_are_limited_by_what_is_asked() -> None:
