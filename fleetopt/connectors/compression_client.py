@@ -28,6 +28,7 @@ from fleetopt.connectors.compression_wire import (
     request_headers,
 )
 from fleetopt.connectors.kafka import stop_client, was_cancelled
+from fleetopt.connectors.tasks import end_tasks
 from fleetopt.connectors.topics import Topics
 from fleetopt.errors import DecodeError, InputError, ServiceError
 
@@ -124,8 +125,7 @@ class KafkaCompressor:
         """Close the connection; what is on its way is answered with an error."""
         running, self._running = self._running, None
         if running is not None:
-            running.cancel()
-            await asyncio.wait([running])
+            await end_tasks([running])
         if self._stopping:
             await asyncio.wait(self._stopping)
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Protocol, Self, get_args
 import structlog
 from redis.asyncio import Redis
 
+from fleetopt.compressor.options import CompressOptions
 from fleetopt.compressor.outcome import Compressed, Reason, Unchanged
 from fleetopt.config.settings import RedisSettings
 from fleetopt.connectors.compression_client import KafkaCompressor
@@ -33,6 +34,7 @@ from fleetopt.connectors.gateway_routes import NEVER_COMPRESSED, Route, Routes, 
 from fleetopt.connectors.recommendation_feed import POLL_S, FeedCounts, RecommendationFeed
 from fleetopt.connectors.redis import connect
 from fleetopt.connectors.request_outbox import RequestOutbox
+from fleetopt.connectors.tasks import end_tasks
 from fleetopt.connectors.wire import RequestLog
 from fleetopt.errors import ServiceError
 from fleetopt.planner.recommendation import Recommendation, Status
@@ -58,7 +60,6 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 FLUSH_S: Final = 5.0
-CANCEL_AGAIN_S: Final = 0.2
 TEXT_OVERHEAD_TOKENS: Final = 1
 """What an engine puts before a prompt that is a text: the token that begins it."""
 
@@ -133,6 +134,8 @@ class Gateway:
     reserved_tokens : int, optional
         Completion tokens of a request that names no limit. By default the 99th percentile of
         whole requests, from the recommendation.
+    min_kept_share : float
+        As the compressors are set: what they would refuse is not sent to them.
     poll_s : float
         Time between two looks at Redis where no message comes.
     """
@@ -146,6 +149,7 @@ class Gateway:
         outbox: RequestOutbox | None = None,
         short_context_tokens: int | None = None,
         reserved_tokens: int | None = None,
+        min_kept_share: float = CompressOptions().min_kept_share,
         poll_s: float = POLL_S,
     ) -> None:
         self.fleet = fleet
@@ -157,6 +161,7 @@ class Gateway:
         self._outbox = outbox
         self._short_context_tokens = short_context_tokens
         self._reserved_tokens = reserved_tokens
+        self._min_kept_share = min_kept_share
         self._routes = Routes()
         self._feed = RecommendationFeed(self._redis, fleet, self._take, poll_s=poll_s)
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,7 +190,7 @@ class Gateway:
                 await asyncio.wait(tasks[1:], timeout=flush_s)
             if left := self._outbox.drop_rest():
                 log.warning("request logs were left at the end", dropped=left)
-        await _end(tasks)
+        await end_tasks(tasks)
         if self._owns_redis:
             await self._redis.aclose()
 
@@ -393,15 +398,7 @@ class Gateway:
             recommendation,
             short_context_tokens=self._short_context_tokens,
             reserved_tokens=self._reserved_tokens,
+            min_kept_share=self._min_kept_share,
         )
         if routes is not None:  # else no plan was ever made, and what is known stays
             self._routes = routes
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they have ended: a library may take a cancellation for its own timeout."""
-    going = set(tasks)
-    while going:
-        for task in going:
-            task.cancel()
-        _, going = await asyncio.wait(going, timeout=CANCEL_AGAIN_S)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from fleetopt.compressor.options import CompressOptions
 from fleetopt.connectors.columns import CATEGORY_COMPRESSIBILITY
 from fleetopt.errors import InputError
 from fleetopt.planner.bytes_per_token import CATEGORIES
@@ -120,7 +119,7 @@ def routes_of(
     *,
     short_context_tokens: int | None = None,
     reserved_tokens: int | None = None,
-    min_kept_share: float = CompressOptions().min_kept_share,
+    min_kept_share: float,
 ) -> Routes | None:
     """Return the snapshot of a recommendation's active plan, None where it has no plan.
 

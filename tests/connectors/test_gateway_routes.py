@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetopt.connectors.gateway_routes import MIN_BAND_REQUESTS, Route, Routes, routes_of
+from fleetopt.connectors import gateway_routes
+from fleetopt.connectors.gateway_routes import MIN_BAND_REQUESTS, Route, Routes
 from fleetopt.errors import InputError
 from fleetopt.planner.recommendation import BytesPerToken, Status
 from tests.connectors.gateway_plans import BOUNDARY, UP_TO, recommendation
 
 ROUTES = Routes(BOUNDARY, UP_TO)
+routes_of = partial(gateway_routes.routes_of, min_kept_share=0.5)
 categories = st.none() | st.sampled_from(["prose", "rag", "code", "tool", "chat", "other", "new"])
 
 
@@ -51,6 +54,16 @@ def test_code_and_tools_are_never_compressed(category: str) -> None:
 def test_a_prompt_of_which_too_little_would_stay_is_not_tried() -> None:
     assert ROUTES.route(3_100, 2_500, "rag") is Route.COMPRESS
     assert ROUTES.route(3_200, 2_500, "rag") is Route.LONG
+
+
+def test_how_much_must_stay_is_the_compressors_affair() -> None:
+    plan = recommendation("f")
+    strict = gateway_routes.routes_of(plan, min_kept_share=0.9)
+    loose = gateway_routes.routes_of(plan, min_kept_share=0.1)
+    assert strict is not None
+    assert loose is not None
+    assert strict.route(5_000, 100) is Route.LONG
+    assert loose.route(3_200, 2_500) is Route.COMPRESS
 
 
 def test_before_the_first_plan_everything_is_long() -> None:
