@@ -73,6 +73,10 @@ class Round:
     """Answers after the deadline."""
     expired: int
     """Past their deadline when the compressor read them."""
+    unsent: int
+    """Answers that Kafka did not take in time."""
+    lost: int
+    """Prompts of which the compressor knows nothing."""
     lag_s: float
     """The compressor's event loop was late by this at most."""
     blocked_s: float
@@ -81,11 +85,6 @@ class Round:
     """Proportional set size of the compressor and its processes, after the round."""
     load: float
     """Average of runnable processes in the minute before."""
-
-    @property
-    def lost(self) -> int:
-        """Prompts with neither an answer nor a reason for there being none."""
-        return self.outcomes.get("none", 0) - self.expired
 
     def quantile(self, share: float) -> float:
         """Return the time within which this share of the answers came."""
@@ -144,6 +143,8 @@ def _round(
         lag_s = _metric(port, "event_loop_lag_seconds")
         blocked_s = _metric(port, "event_loop_blocked_seconds")
         expired = _metric(port, "expired_total")
+        unsent = _metric(port, "unsent_total")
+        known = _metric(port, "seconds_count") + expired + unsent
         memory_bytes = sum(map(_pss_bytes, [process.pid, *_pids(log)]))
         process.send_signal(signal.SIGTERM)
         if process.wait(STOP_LIMIT_S):
@@ -158,6 +159,8 @@ def _round(
         took_s=sorted(one.took_s for one in sent if one.took_s is not None),
         late=sum(one.took_s is not None and one.took_s > within_s for one in sent),
         expired=int(expired),
+        unsent=int(unsent),
+        lost=DIFFERENT + len(requests) - int(known),
         lag_s=lag_s,
         blocked_s=blocked_s,
         memory_bytes=memory_bytes,
@@ -169,7 +172,10 @@ async def _converse(
     bootstrap_servers: str, requests: Sequence[CompressionRequest], per_s: float, within_s: float
 ) -> list[Sent]:
     async with CompressionClient(bootstrap_servers, REQUEST_TOPIC, REPLY_TOPIC) as client:
-        first = [msgspec.structs.replace(one, request_id=new_id()) for one in requests[:DIFFERENT]]
+        first = [
+            msgspec.structs.replace(requests[number % len(requests)], request_id=new_id())
+            for number in range(DIFFERENT)
+        ]
         await client.settled(await client.pace(first, 20.0, START_LIMIT_S))
         sent = await client.pace(requests, per_s, within_s)
         await client.settled(sent, grace_s=5.0)

@@ -185,7 +185,11 @@ def _fates(overload: Round) -> list[tuple[str, int]]:
     answered = [(what, count) for what, count in outcomes.items() if what != "none"]
     return [
         *((f"answered `{what}`", count) for what, count in sorted(answered)),
-        ("past the deadline when they were read", overload.expired),
+        ("no answer: past the deadline when it was read", overload.expired),
+        (
+            "no answer: Kafka did not take it in time",
+            outcomes.get("none", 0) - overload.expired - overload.lost,
+        ),
         ("lost", overload.lost),
     ]
 

@@ -15,7 +15,8 @@ log = structlog.get_logger(__name__)
 
 STOP_LIMIT_S: Final = 10.0
 MAX_POLL_INTERVAL_MS: Final = 600_000
-PROMPT_FETCH_BYTES: Final = 4 << 20
+PROMPT_FETCH_BYTES: Final = 512 << 10
+"""Of each partition; a prompt that is longer comes alone."""
 
 
 def partition_of(key: str, partitions: int) -> int:

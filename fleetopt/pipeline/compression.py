@@ -9,6 +9,7 @@ left alone.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -138,6 +139,10 @@ class Compression(Service):
     async def on_start(self) -> None:
         """Start the processes: no request is read before they are warm."""
         await self.pool.start()
+        # What is there now stays; to go through it again and again takes the garbage collector
+        # longer than a prompt may wait.
+        gc.collect()
+        gc.freeze()
         log.info("compression processes are up", pids=self.pool.pids)
 
     async def on_stop(self) -> None:
