@@ -19,6 +19,7 @@ from fleetopt.connectors.wire import (
     EpochSeconds,
     Flag,
     FleetName,
+    OutcomeCode,
     PoolCode,
     RequestBatch,
     RequestLog,
@@ -43,6 +44,7 @@ CELLS: Final[Mapping[str, Any]] = {
     "h": Tokens | None,
     "b": Bytes | None,
     "k": CategoryCode | None,
+    "r": OutcomeCode | None,
     "t": Seconds | None,
     "w": PoolCode | None,
 }
@@ -73,6 +75,7 @@ class LooseBatch(Struct, frozen=True, gc=False):
     h: list[Raw] | None = None
     b: list[Raw] | None = None
     k: list[Raw] | None = None
+    r: list[Raw] | None = None
     t: list[Raw] | None = None
     w: list[Raw] | None = None
     src: SourceName = ""

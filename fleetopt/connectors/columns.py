@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.planner.bytes_per_token import UNKNOWN_CATEGORY
+from fleetopt.planner.compression_outcomes import CompressionOutcome
 from fleetopt.planner.moments import Compressibility
 
 Whole = TypeVar("Whole", np.int64, np.int8)
@@ -25,6 +26,9 @@ CACHE_UNKNOWN: Final = -1
 
 BYTES_UNKNOWN: Final = -1
 """In `prompt_bytes`: the log doesn't say."""
+
+NOT_TRIED: Final = -1
+"""In `compression`: nobody tried, or the log doesn't say."""
 
 MAX_BYTES: Final = 1 << 40
 
@@ -44,6 +48,28 @@ CATEGORY_COMPRESSIBILITY: Final[dict[str | None, Compressibility]] = {
 """Which categories the compressor may shorten; a log without one is unknown, not incompressible."""
 
 
+COMPRESSION_OUTCOMES: Final[dict[str | None, int]] = {
+    None: NOT_TRIED,
+    "fits": NOT_TRIED,
+    "compressed": CompressionOutcome.COMPRESSED,
+    "no_budget": CompressionOutcome.NOT_ELIGIBLE,
+    "too_little_prose": CompressionOutcome.NOT_ELIGIBLE,
+    "keeps_too_little": CompressionOutcome.NOT_ELIGIBLE,
+    "content": CompressionOutcome.NOT_ELIGIBLE,
+    "prefix_cached": CompressionOutcome.NOT_ELIGIBLE,
+    "invalid_prompt": CompressionOutcome.NOT_ELIGIBLE,
+    "too_large": CompressionOutcome.NOT_ELIGIBLE,
+    "over_budget": CompressionOutcome.NOT_ELIGIBLE,
+    "no_token_counter": CompressionOutcome.FAILED,
+    "counter_failed": CompressionOutcome.FAILED,
+    "deadline": CompressionOutcome.FAILED,
+    "overloaded": CompressionOutcome.FAILED,
+    "worker_failed": CompressionOutcome.FAILED,
+    "failed": CompressionOutcome.FAILED,
+}
+"""What a log's `compression` counts as. A prompt that fits already was not to be compressed."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestColumns:
     """Requests of one fleet; all arrays have shape (n,)."""
@@ -60,6 +86,10 @@ class RequestColumns:
     """UTF-8 bytes of the prompt before compression, or BYTES_UNKNOWN; None where all are."""
     category: NDArray[np.int8] | None = None
     """Index into the planner's CATEGORIES; kept with the bytes, which are told by category."""
+    compression: NDArray[np.int8] | None = None
+    """CompressionOutcome, or NOT_TRIED; None where none was tried."""
+    sent_prompt_tokens: NDArray[np.int64] | None = None
+    """After compression; kept with `compression`."""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -75,6 +105,8 @@ class RequestColumns:
             None if self.cached_tokens is None else self.cached_tokens[rows],
             None if self.prompt_bytes is None else self.prompt_bytes[rows],
             None if self.category is None else self.category[rows],
+            None if self.compression is None else self.compression[rows],
+            None if self.sent_prompt_tokens is None else self.sent_prompt_tokens[rows],
         )
 
 
@@ -91,6 +123,8 @@ def concatenate(parts: list[RequestColumns]) -> RequestColumns:
         _joined([part.cached_tokens for part in parts], parts, CACHE_UNKNOWN),
         _joined([part.prompt_bytes for part in parts], parts, BYTES_UNKNOWN),
         _joined([part.category for part in parts], parts, UNKNOWN_CATEGORY),
+        _joined([part.compression for part in parts], parts, NOT_TRIED),
+        _joined([part.sent_prompt_tokens for part in parts], parts, 0),
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from fleetopt.connectors.columns import CATEGORY_COMPRESSIBILITY
+from fleetopt.connectors.columns import CATEGORY_COMPRESSIBILITY, COMPRESSION_OUTCOMES, NOT_TRIED
 from fleetopt.connectors.rows import CATEGORY_CODES
 from fleetopt.connectors.wire import COLUMNS_VERSION, RequestBatch, RequestLog, encode_batch
 from fleetopt.errors import ServiceError
@@ -59,6 +59,7 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
     cached = [record.cached_prompt_tokens for record in records]
     sizes = [record.prompt_bytes for record in records]
     has_sizes = any(size is not None for size in sizes)
+    outcomes = [_outcome(record) for record in records]
     ttfts_s = [record.ttft_s for record in records]
     pools = [None if record.pool is None else _POOL_CODES[record.pool] for record in records]
     compressed = any(record.original_prompt_tokens is not None for record in records)
@@ -74,11 +75,17 @@ def batch_of(fleet: str, records: list[RequestLog], src: str = "", seq: int = 0)
         h=cached if any(tokens is not None for tokens in cached) else None,
         b=sizes if has_sizes else None,
         k=[CATEGORY_CODES[record.category] for record in records] if has_sizes else None,
+        r=outcomes if any(code is not None for code in outcomes) else None,
         t=ttfts_s if any(ttft_s is not None for ttft_s in ttfts_s) else None,
         w=pools if any(pool is not None for pool in pools) else None,
         src=src,
         seq=seq,
     )
+
+
+def _outcome(record: RequestLog) -> int | None:
+    code = COMPRESSION_OUTCOMES[record.compression]
+    return None if code == NOT_TRIED else code
 
 
 def _uncompressed(record: RequestLog) -> int:

@@ -14,6 +14,8 @@ from fleetopt.connectors.columns import (
     BYTES_UNKNOWN,
     CACHE_UNKNOWN,
     CATEGORY_COMPRESSIBILITY,
+    COMPRESSION_OUTCOMES,
+    NOT_TRIED,
     RequestColumns,
 )
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestBatch, RequestLog
@@ -33,6 +35,8 @@ class _Row(NamedTuple):
     cached_tokens: int
     prompt_bytes: int
     category: int
+    compression: int
+    sent_prompt_tokens: int
 
 
 CATEGORY_CODES: Final[dict[str | None, int]] = {
@@ -62,6 +66,19 @@ def columns_of_records(records: list[RequestLog]) -> RequestColumns:
         ),
         _cached_of_records(records),
         *_bytes_of_records(records),
+        *_outcomes_of_records(records),
+    )
+
+
+def _outcomes_of_records(
+    records: list[RequestLog],
+) -> tuple[NDArray[np.int8], NDArray[np.int64]] | tuple[None, None]:
+    """Return what compressions came to and the tokens sent; None where none is told."""
+    if all(record.compression is None for record in records):
+        return None, None
+    return (
+        np.array([COMPRESSION_OUTCOMES[record.compression] for record in records], dtype=np.int8),
+        np.array([record.prompt_tokens for record in records], dtype=np.int64),
     )
 
 
@@ -117,7 +134,17 @@ def columns_of_batch(batch: RequestBatch) -> RequestColumns:
         measured,
         None if batch.h is None else _cached_of_batch(batch.h, sent_tokens, batch.q),
         *_bytes_of_batch(batch),
+        *_outcomes_of_batch(batch, sent_tokens),
     )
+
+
+def _outcomes_of_batch(
+    batch: RequestBatch, sent_tokens: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.int64]] | tuple[None, None]:
+    if batch.r is None:
+        return None, None
+    codes = [NOT_TRIED if code is None else code for code in batch.r]
+    return np.array(codes, dtype=np.int8), sent_tokens
 
 
 def _bytes_of_batch(
@@ -147,7 +174,7 @@ def lengths(batch: RequestBatch | LooseBatch) -> list[int]:
     """Return the different lengths of a batch's columns, shortest first."""
     columns: tuple[Sequence[Any] | None, ...]
     columns = (batch.ts, batch.p, batch.o, batch.c, batch.q, batch.s, batch.h, batch.b, batch.k)
-    columns += (batch.t, batch.w)
+    columns += (batch.r, batch.t, batch.w)
     return sorted({len(column) for column in columns if column is not None})
 
 
@@ -162,7 +189,13 @@ def judge(batch: LooseBatch, codec: Codec) -> tuple[RequestColumns, list[Rejecte
         else:
             reason, detail = row
             refused.setdefault(reason, (f"row {at}: {detail}", []))[1].append(at)
-    return _columns_of_rows(good, has_cached=batch.h is not None, has_bytes=batch.b is not None), [
+    columns = _columns_of_rows(
+        good,
+        has_cached=batch.h is not None,
+        has_bytes=batch.b is not None,
+        has_outcomes=batch.r is not None,
+    )
+    return columns, [
         Rejected(
             reason, more(detail, len(rows)), codec.encode(_as_sent(batch, rows)), rows=len(rows)
         )
@@ -205,6 +238,8 @@ def _row(batch: LooseBatch, at: int, codec: Codec) -> _Row | tuple[Rejection, st
         _cached(cells["h"], cells["p"], cells["q"]),
         BYTES_UNKNOWN if cells["b"] is None else cells["b"],
         UNKNOWN_CATEGORY if cells["k"] is None else cells["k"],
+        NOT_TRIED if cells["r"] is None else cells["r"],
+        cells["p"],
     )
 
 
@@ -218,7 +253,9 @@ def _as_sent(batch: LooseBatch, rows: list[int]) -> dict[str, Any]:
     }
 
 
-def _columns_of_rows(rows: list[_Row], *, has_cached: bool, has_bytes: bool) -> RequestColumns:
+def _columns_of_rows(
+    rows: list[_Row], *, has_cached: bool, has_bytes: bool, has_outcomes: bool
+) -> RequestColumns:
     return RequestColumns(
         np.array([row.arrival_s for row in rows], dtype=np.float64),
         np.array([row.prompt_tokens for row in rows], dtype=np.int64),
@@ -228,4 +265,8 @@ def _columns_of_rows(rows: list[_Row], *, has_cached: bool, has_bytes: bool) -> 
         np.array([row.cached_tokens for row in rows], dtype=np.int64) if has_cached else None,
         np.array([row.prompt_bytes for row in rows], dtype=np.int64) if has_bytes else None,
         np.array([row.category for row in rows], dtype=np.int8) if has_bytes else None,
+        np.array([row.compression for row in rows], dtype=np.int8) if has_outcomes else None,
+        np.array([row.sent_prompt_tokens for row in rows], dtype=np.int64)
+        if has_outcomes
+        else None,
     )

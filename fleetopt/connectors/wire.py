@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from fleetopt.connectors.columns import MAX_ARRIVAL_S, MAX_BYTES, MAX_TOKENS, MIN_ARRIVAL_S
 from fleetopt.planner.bytes_per_token import UNKNOWN_CATEGORY
+from fleetopt.planner.compression_outcomes import CompressionOutcome
 from fleetopt.planner.moments import Compressibility
 
 COLUMNS_VERSION: Final = 1
@@ -33,8 +34,30 @@ ClassCode = Annotated[int, Meta(ge=0, le=int(max(Compressibility)))]
 CategoryCode = Annotated[int, Meta(ge=0, le=UNKNOWN_CATEGORY)]
 Bytes = Annotated[int, Meta(ge=0, le=MAX_BYTES)]
 PoolCode = Annotated[int, Meta(ge=0, le=1)]
+OutcomeCode = Annotated[int, Meta(ge=0, le=int(max(CompressionOutcome)))]
 Flag = Annotated[int, Meta(ge=0, le=1)]
 Sequence = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+CompressionLog = Literal[
+    "compressed",
+    "fits",
+    "no_budget",
+    "too_little_prose",
+    "keeps_too_little",
+    "content",
+    "prefix_cached",
+    "no_token_counter",
+    "counter_failed",
+    "invalid_prompt",
+    "too_large",
+    "over_budget",
+    "deadline",
+    "overloaded",
+    "worker_failed",
+    "failed",
+]
+"""What became of a compression: `compressed`, or the compressor's reason for leaving it."""
 
 
 class Rejection(StrEnum):
@@ -73,6 +96,7 @@ class RequestLog(Struct, frozen=True, gc=False, omit_defaults=True):
     max_completion_tokens: Tokens | None = None
     cached_prompt_tokens: Tokens | None = None
     prompt_bytes: Bytes | None = None
+    compression: CompressionLog | None = None
     category: Literal["prose", "rag", "code", "tool", "chat", "other"] | None = None
     pool: Literal["short", "long"] | None = None
     ttft_s: Seconds | None = None
@@ -100,6 +124,7 @@ class RequestBatch(Struct, frozen=True, gc=False, omit_defaults=True):
     h: list[Tokens | None] | None = None  # of `p`, in the prefix cache; None where unknown
     b: list[Bytes | None] | None = None  # UTF-8 bytes of the prompt before compression
     k: list[CategoryCode] | None = None  # category by row
+    r: list[OutcomeCode | None] | None = None  # of a compression; None where none was tried
     t: list[Seconds | None] | None = None  # time to first token
     w: list[PoolCode | None] | None = None  # 0 where the short pool served it, 1 where the long
     src: SourceName = ""

@@ -12,7 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-from fleetopt.connectors.columns import BYTES_UNKNOWN, CACHE_UNKNOWN, RequestColumns, concatenate
+from fleetopt.connectors.columns import (
+    BYTES_UNKNOWN,
+    CACHE_UNKNOWN,
+    NOT_TRIED,
+    RequestColumns,
+    concatenate,
+)
 from fleetopt.connectors.decode import Batch, decode_message
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestLog
@@ -177,6 +183,7 @@ def _as_json(fleet: str, columns: RequestColumns) -> bytes:
             "s": (~columns.measured).astype(int).tolist(),
             **_cached(columns),
             **_bytes(columns),
+            **_outcomes(columns),
         }
     )
 
@@ -194,3 +201,11 @@ def _bytes(columns: RequestColumns) -> dict[str, list[int | None]]:
     found = columns.prompt_bytes.tolist()
     sizes = [None if size == BYTES_UNKNOWN else size for size in found]
     return {"b": sizes, "k": columns.category.tolist()}
+
+
+def _outcomes(columns: RequestColumns) -> dict[str, list[int | None]]:
+    if columns.compression is None or columns.sent_prompt_tokens is None:
+        return {}
+    codes = [None if code == NOT_TRIED else code for code in columns.compression.tolist()]
+    sent, before = columns.sent_prompt_tokens.tolist(), columns.prompt_tokens.tolist()
+    return {"r": codes, "p": sent, "q": before}

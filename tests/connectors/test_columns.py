@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetopt.compressor.outcome import Reason
 from fleetopt.connectors.columns import (
     BYTES_UNKNOWN,
     CACHE_UNKNOWN,
     CATEGORY_COMPRESSIBILITY,
+    COMPRESSION_OUTCOMES,
     MAX_TOKENS,
+    NOT_TRIED,
     RequestColumns,
     concatenate,
 )
@@ -24,7 +27,7 @@ from fleetopt.planner.bytes_per_token import CATEGORIES, UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility, TokenMoments
 
 ARRAYS = ("arrival_s", "prompt_tokens", "completion_tokens", "compressibility", "measured")
-OPTIONAL = ("cached_tokens", "prompt_bytes", "category")
+OPTIONAL = ("cached_tokens", "prompt_bytes", "category", "compression", "sent_prompt_tokens")
 
 
 def columns(rows: int) -> RequestColumns:
@@ -92,3 +95,19 @@ def test_every_category_of_the_wire_has_a_class_and_silence_is_unknown() -> None
 def test_the_limits_are_within_what_the_planner_takes(tokens: int) -> None:
     moments = TokenMoments.from_requests([tokens], [tokens])
     assert moments.count == 1
+
+
+def test_every_outcome_of_a_compression_has_a_place() -> None:
+    literal, _ = get_args(get_type_hints(RequestLog)["compression"])
+    reasons = {reason.value for reason in Reason}
+    assert {*get_args(literal)} == {"compressed", *reasons}
+    assert {*COMPRESSION_OUTCOMES} == {None, "compressed", *reasons}
+
+
+def test_outcomes_stay_unknown_beside_parts_that_say_them() -> None:
+    told = {"compression": np.array([0, 2], dtype=np.int8), "sent_prompt_tokens": np.array([7, 8])}
+    silent, telling = columns(2), replace(columns(2), **told)
+    joined = concatenate([silent, telling]).take(slice(1, 4))
+    assert joined.compression is not None
+    assert joined.compression.tolist() == [NOT_TRIED, 0, 2]
+    assert concatenate([silent, silent]).compression is None

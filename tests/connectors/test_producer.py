@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetopt.connectors.columns import COMPRESSION_OUTCOMES
 from fleetopt.connectors.decode import decode_message
 from fleetopt.connectors.producer import ROWS_PER_BATCH, MessageShape, RequestProducer, batch_of
 from fleetopt.connectors.rows import columns_of_records
@@ -32,6 +33,7 @@ records_of_a_fleet = st.lists(
         original_prompt_tokens=st.none() | tokens,
         cached_prompt_tokens=st.none() | tokens,
         prompt_bytes=st.none() | st.integers(0, 1 << 40),
+        compression=st.none() | st.sampled_from([name for name in COMPRESSION_OUTCOMES if name]),
         category=st.none() | st.sampled_from(["prose", "rag", "code", "tool", "chat", "other"]),
         pool=st.none() | st.sampled_from(["short", "long"]),
         ttft_s=st.none() | st.floats(0, 1e6),
@@ -55,7 +57,7 @@ def test_a_batch_says_what_its_records_said(records: list[RequestLog]) -> None:
 
 def test_columns_that_say_nothing_are_left_out() -> None:
     batch = batch_of("f", [RequestLog("f", "1", 1.0, 3, 2)])
-    assert batch.c is batch.q is batch.s is batch.h is batch.b is batch.k is None
+    assert batch.c is batch.q is batch.s is batch.h is batch.b is batch.k is batch.r is None
     assert batch.t is batch.w is None
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetopt.connectors.columns import BYTES_UNKNOWN, CACHE_UNKNOWN
+from fleetopt.connectors.columns import BYTES_UNKNOWN, CACHE_UNKNOWN, NOT_TRIED
 from fleetopt.connectors.decode import Decoded, decode_message
 from fleetopt.connectors.rows import columns_of_records
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejection, RequestBatch, encode_batch
@@ -258,6 +258,24 @@ def test_bytes_go_with_the_category_in_records_and_batches(encode: Encode) -> No
     assert bare.columns.category.tolist() == [6, 6, 6]
 
 
+@FORMATS
+def test_outcomes_of_compression_go_with_the_tokens_sent(encode: Encode) -> None:
+    done = {"compression": "compressed", "prompt_tokens": 60, "original_prompt_tokens": 90}
+    late = {"compression": "deadline", "prompt_tokens": 9}
+    decoded = decode_message(encode([RECORD | done, RECORD | late, RECORD | {"prompt_tokens": 8}]))
+    of_records = columns_of_records(decoded.records)
+    batch = {"v": 1, "fleet": "f", "ts": [1.5] * 3, "p": [60, 9, 8], "o": [1] * 3}
+    batch |= {"q": [90, 9, 8], "r": [0, 2, None]}
+    bad = batch | {"r": [0, 2, 7]}
+    whole, judged = (decode_message(encode(each)).batches[0].columns for each in (batch, bad))
+    for found, rows in ((of_records, 3), (whole, 3), (judged, 2)):
+        assert found.compression is not None
+        assert found.sent_prompt_tokens is not None
+        assert found.compression.tolist() == [0, 2, NOT_TRIED][:rows]
+        assert found.sent_prompt_tokens.tolist() == [60, 9, 8][:rows]
+        assert found.prompt_tokens.tolist() == [90, 9, 8][:rows]
+
+
 def test_what_we_encode_we_decode() -> None:
     sent = RequestBatch(1, "f", [1.5, 2.5], [1, 2], [3, 4], c=[0, 1], src="s", seq=2, until_s=3.0)
     (batch,) = decode_message(encode_batch(sent)).batches
@@ -390,9 +408,12 @@ BAD_CELLS: list[tuple[str, Any, Rejection]] = [
     ("b", "5", Rejection.INVALID),
     ("k", 7, Rejection.OUT_OF_RANGE),
     ("k", "code", Rejection.INVALID),
+    ("r", 3, Rejection.OUT_OF_RANGE),
+    ("r", -1, Rejection.OUT_OF_RANGE),
+    ("r", "failed", Rejection.INVALID),
 ]
 FULL = BATCH | {"c": [0, 1, 2], "q": [100, 200, 300], "s": [0, 0, 0], "h": [0, None, 50]}
-FULL |= {"b": [400, None, 0], "k": [0, 6, 5]}
+FULL |= {"b": [400, None, 0], "k": [0, 6, 5], "r": [0, None, 2]}
 
 
 def with_cell(name: str, at: int, value: Any) -> dict[str, Any]:
@@ -545,7 +566,7 @@ CELL = st.one_of(
     st.just([]),
     st.just({}),
 )
-COLUMNS = ["ts", "p", "o", "c", "q", "s", "h", "b", "k"]
+COLUMNS = ["ts", "p", "o", "c", "q", "s", "h", "b", "k", "r"]
 
 
 @given(value=st.binary(max_size=200))
