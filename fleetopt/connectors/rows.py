@@ -73,13 +73,12 @@ def columns_of_records(records: list[RequestLog]) -> RequestColumns:
 def _outcomes_of_records(
     records: list[RequestLog],
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]] | tuple[None, None]:
-    """Return what compressions came to and the tokens sent; None where none is told."""
-    if all(record.compression is None for record in records):
+    """Return what compressions came to and the tokens sent; None where none was tried."""
+    codes = [COMPRESSION_OUTCOMES[record.compression] for record in records]
+    if all(code == NOT_TRIED for code in codes):
         return None, None
-    return (
-        np.array([COMPRESSION_OUTCOMES[record.compression] for record in records], dtype=np.int8),
-        np.array([record.prompt_tokens for record in records], dtype=np.int64),
-    )
+    sent_tokens = [record.prompt_tokens for record in records]
+    return np.array(codes, dtype=np.int8), np.array(sent_tokens, dtype=np.int64)
 
 
 def _bytes_of_records(
