@@ -20,6 +20,12 @@ from fleetopt.connectors.sketch_store import LAYOUT_VERSION
 from fleetopt.errors import InputError
 from fleetopt.planner.bins import EDGES_TOKENS, bin_holding
 from fleetopt.planner.bytes_per_token import RatioCounts, no_ratios, ratio_counts
+from fleetopt.planner.compression_outcomes import (
+    OUTCOME_SUMS,
+    OutcomeCounts,
+    no_outcomes,
+    outcome_counts,
+)
 from fleetopt.planner.moments import MOMENTS, TokenMoments
 
 CENTROIDS: Final = 100
@@ -39,6 +45,8 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     cache_known: int = 0  # absent in older versions, which are told apart by their number
     ratio_cells: bytes = b""  # uint16, indices of the counts of bytes per token that are not 0
     ratio_counts: bytes = b""  # uint32, those counts
+    outcome_rows: bytes = b""  # uint16, indices of the rows of outcomes that are not all zero
+    outcomes: bytes = b""  # int64, those rows
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -56,12 +64,13 @@ def cells_in(slice_s: int) -> int:
 
 
 class Sketch:
-    """Requests of one slice: moments, arrival counts, digests, and bytes per prompt token."""
+    """Requests of one slice: moments, arrival counts, digests, bytes per token, outcomes."""
 
     __slots__ = (
         "arrivals",
         "cache_known_count",
         "moments",
+        "outcomes",
         "prompt_tokens",
         "ratios",
         "total_tokens",
@@ -74,6 +83,8 @@ class Sketch:
         """Requests whose log says how much of the prompt was cached; the others count as none."""
         self.ratios: RatioCounts | None = None
         """Bytes per prompt token; None where no log says how many bytes its prompt had."""
+        self.outcomes: OutcomeCounts | None = None
+        """What compressions came to; None where no log says that one was tried."""
         self.total_tokens = TDigest(max_centroids=CENTROIDS)
         self.prompt_tokens = TDigest(max_centroids=CENTROIDS)
 
@@ -110,6 +121,16 @@ class Sketch:
             self._add_ratios(
                 ratio_counts(columns.prompt_bytes, columns.prompt_tokens, columns.category)
             )
+        if columns.compression is not None and columns.sent_prompt_tokens is not None:
+            self._add_outcomes(
+                outcome_counts(
+                    columns.compression,
+                    columns.prompt_tokens,
+                    columns.sent_prompt_tokens,
+                    columns.completion_tokens,
+                    columns.compressibility,
+                )
+            )
         total_tokens = columns.prompt_tokens + columns.completion_tokens
         # fastdigest reads a list of floats 3 times as fast as an array.
         self.total_tokens.batch_update(total_tokens.astype(np.float64).tolist())
@@ -127,12 +148,18 @@ class Sketch:
         self.cache_known_count += other.cache_known_count
         if other.ratios is not None:
             self._add_ratios(other.ratios)
+        if other.outcomes is not None:
+            self._add_outcomes(other.outcomes)
         self.total_tokens.merge_inplace(other.total_tokens)
         self.prompt_tokens.merge_inplace(other.prompt_tokens)
 
     def _add_ratios(self, counts: RatioCounts) -> None:
         if counts.any():
             self.ratios = counts if self.ratios is None else self.ratios + counts
+
+    def _add_outcomes(self, counts: OutcomeCounts) -> None:
+        if counts.any():
+            self.outcomes = counts if self.outcomes is None else self.outcomes + counts
 
     def quantile(self, fraction: float) -> float | None:
         """Return total tokens that this share of requests does not exceed.
@@ -190,6 +217,9 @@ class Sketch:
         filled = np.flatnonzero(rows[:, 0])
         ratios = (no_ratios() if self.ratios is None else self.ratios).reshape(-1)
         seen = np.flatnonzero(ratios)
+        outcomes = no_outcomes() if self.outcomes is None else self.outcomes
+        outcomes = outcomes.reshape(-1, OUTCOME_SUMS)
+        tried = np.flatnonzero(outcomes.any(axis=1))
         stored = _encoder.encode(
             _Stored(
                 LAYOUT_VERSION,
@@ -201,6 +231,8 @@ class Sketch:
                 self.cache_known_count,
                 seen.astype(np.uint16).tobytes(),
                 ratios[seen].tobytes(),
+                tried.astype(np.uint16).tobytes(),
+                outcomes[tried].tobytes(),
             )
         )
         return _checksum(stored) + stored
@@ -234,6 +266,12 @@ class Sketch:
                 seen = np.frombuffer(stored.ratio_cells, dtype=np.uint16)
                 counts.reshape(-1)[seen] = np.frombuffer(stored.ratio_counts, dtype=np.uint32)
                 sketch.ratios = counts
+            if stored.outcome_rows:
+                outcomes = no_outcomes()
+                tried = np.frombuffer(stored.outcome_rows, dtype=np.uint16)
+                sums = np.frombuffer(stored.outcomes, dtype=np.int64)
+                outcomes.reshape(-1, OUTCOME_SUMS)[tried] = sums.reshape(len(tried), OUTCOME_SUMS)
+                sketch.outcomes = outcomes
             sketch.total_tokens = TDigest.from_bytes(stored.total_tokens)
             sketch.prompt_tokens = TDigest.from_bytes(stored.prompt_tokens)
         except (msgspec.DecodeError, ValueError, IndexError) as error:

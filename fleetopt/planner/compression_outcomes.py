@@ -1,6 +1,16 @@
-"""What became of prompts that were to be compressed."""
+"""What became of prompts that were to be compressed, by class and length.
+
+Whole numbers, so that merging is exact in any order.
+"""
 
 from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetopt.planner.bins import BINS, bin_of
+from fleetopt.planner.moments import Compressibility
 
 
 class CompressionOutcome(IntEnum):
@@ -11,3 +21,64 @@ class CompressionOutcome(IntEnum):
     """The prompt is of a kind that is sent on unchanged, whenever it is tried."""
     FAILED = 2
     """Nothing is known against the prompt: no time, no room, no token counter, or a fault."""
+
+
+OUTCOME_CLASSES: Final = (Compressibility.COMPRESSIBLE, Compressibility.UNKNOWN)
+"""In the order of their rows. Nobody is to compress the others."""
+
+TOKENS_BEFORE: Final = len(CompressionOutcome)
+TOKENS_AFTER: Final = TOKENS_BEFORE + 1
+OUTCOME_SUMS: Final = TOKENS_AFTER + 1
+"""Attempts by CompressionOutcome, then prompt tokens before and after of the compressed."""
+
+_SHAPE: Final = (len(OUTCOME_CLASSES), BINS, OUTCOME_SUMS)
+_NO_ROW: Final = -1
+_ROW_OF_CLASS: Final = np.array(
+    [OUTCOME_CLASSES.index(one) if one in OUTCOME_CLASSES else _NO_ROW for one in Compressibility]
+)
+
+OutcomeCounts = NDArray[np.int64]
+"""Sums per class and bin of the total tokens before compression; merged by addition."""
+
+
+def no_outcomes() -> OutcomeCounts:
+    """Return counts of no attempt."""
+    return np.zeros(_SHAPE, dtype=np.int64)
+
+
+def outcome_counts(
+    outcome: NDArray[np.int8],
+    prompt_tokens: NDArray[np.int64],
+    sent_prompt_tokens: NDArray[np.int64],
+    completion_tokens: NDArray[np.int64],
+    compressibility: NDArray[np.int8],
+) -> OutcomeCounts:
+    """Count attempts by class, length before compression, and what they came to.
+
+    Parameters
+    ----------
+    outcome : NDArray[np.int8], shape (requests,)
+        CompressionOutcome, below 0 where nobody tried.
+    prompt_tokens, sent_prompt_tokens : NDArray[np.int64], shape (requests,)
+        Before and after compression.
+    completion_tokens : NDArray[np.int64], shape (requests,)
+        As the engine counted them; they are part of the length.
+    compressibility : NDArray[np.int8], shape (requests,)
+        Compressibility; attempts on what is FIXED are left out.
+
+    Examples
+    --------
+    >>> one = [np.array([value]) for value in (0, 900, 600, 100, 0)]
+    >>> outcome_counts(*one).sum(axis=(0, 1)).tolist()
+    [1, 0, 0, 900, 600]
+    """
+    row = _ROW_OF_CLASS[compressibility]
+    tried = (outcome >= 0) & (row != _NO_ROW)
+    counts = no_outcomes()
+    at = row[tried], bin_of(prompt_tokens[tried] + completion_tokens[tried])
+    np.add.at(counts, (*at, outcome[tried]), 1)
+    is_compressed = outcome[tried] == CompressionOutcome.COMPRESSED
+    done = at[0][is_compressed], at[1][is_compressed]
+    np.add.at(counts, (*done, TOKENS_BEFORE), prompt_tokens[tried][is_compressed])
+    np.add.at(counts, (*done, TOKENS_AFTER), sent_prompt_tokens[tried][is_compressed])
+    return counts

@@ -75,7 +75,12 @@ def logs(max_messages: int = 12) -> st.SearchStrategy[list[LogMessage]]:
         st.integers(0, 2_000),
         st.sampled_from(["prose", "code", None]),
     )
-    one = st.one_of(good, told, failed, bad)
+    tried = st.builds(
+        lambda each, outcome: each | {"compression": outcome, "original_prompt_tokens": 9_000},
+        good,
+        st.sampled_from(["compressed", "content", "deadline", "fits"]),
+    )
+    one = st.one_of(good, told, tried, failed, bad)
     arrivals = st.lists(arrival, max_size=6)
     sent_once = st.builds(batch, arrivals, fleet)
     sized = st.builds(

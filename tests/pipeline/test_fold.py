@@ -78,6 +78,7 @@ def test_folding_in_one_go_or_message_by_message_is_the_same(log: list[LogMessag
             assert sketch.moments == other.slices[index].moments
             assert sketch.arrivals.tolist() == other.slices[index].arrivals.tolist()
             np.testing.assert_array_equal(sketch.ratios, other.slices[index].ratios)
+            np.testing.assert_array_equal(sketch.outcomes, other.slices[index].outcomes)
 
 
 @given(log=logs())

@@ -23,6 +23,7 @@ from fleetopt.errors import InputError
 from fleetopt.pipeline.sketch import CELLS, Sketch, cell_s, cells_in
 from fleetopt.planner.bins import EDGES_TOKENS, bin_of
 from fleetopt.planner.bytes_per_token import no_ratios
+from fleetopt.planner.compression_outcomes import no_outcomes
 from fleetopt.planner.moments import MOMENTS
 
 SLICE_S = 60
@@ -284,7 +285,7 @@ def test_a_sketch_of_another_version_says_so(version: int) -> None:
 
 def test_another_layout_has_another_version_and_other_keys() -> None:
     fields = msgspec.msgpack.decode(Sketch.for_slice(SLICE_S).to_bytes()[4:])
-    assert (len(fields), MOMENTS) == (9, 8), "raise LAYOUT_VERSION with any change of the bytes"
+    assert (len(fields), MOMENTS) == (11, 8), "raise LAYOUT_VERSION with any change of the bytes"
     assert (fields[0], sketch_epoch("id", 60)) == (3, "id:60s:v3")
 
 
@@ -341,6 +342,46 @@ def test_bytes_per_token_merge_exactly_and_survive_their_bytes(
     np.testing.assert_array_equal(found, expected)
     again = Sketch.from_bytes(whole.to_bytes())
     assert again.to_bytes() == whole.to_bytes()
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(1, 90_000), st.integers(1, 9_000), st.integers(-1, 2), st.integers(0, 2)
+        ),
+        max_size=40,
+    ),
+    cut=st.integers(0, 40),
+)
+def test_outcomes_of_compression_merge_exactly_and_survive_their_bytes(
+    rows: list[tuple[int, int, int, int]], cut: int
+) -> None:
+    def of(some: list[tuple[int, int, int, int]]) -> Sketch:
+        before, after, code, kind = (np.array(column) for column in zip(*some, strict=True))
+        told = {"compression": code.astype(np.int8), "sent_prompt_tokens": after}
+        told |= {"compressibility": kind.astype(np.int8)}
+        return sketch_of(replace(columns(before, np.ones_like(before)), **told))
+
+    merged = Sketch.for_slice(SLICE_S)
+    for some in (rows[cut:], rows[:cut]):
+        if some:
+            merged.merge(Sketch.from_bytes(of(some).to_bytes()))
+    found = no_outcomes() if merged.outcomes is None else merged.outcomes
+    tried = [row for row in rows if row[2] >= 0 and row[3] != 1]
+    done = [row for row in tried if row[2] == 0]
+    assert found.sum(axis=(0, 1)).tolist() == [
+        *(sum(row[2] == code for row in tried) for code in range(3)),
+        sum(row[0] for row in done),
+        sum(row[1] for row in done),
+    ]
+    for row in tried:
+        assert found[row[3] // 2, int(bin_of(np.array([row[0] + 1]))[0]), row[2]] > 0
+    if rows:
+        whole = of(rows)
+        np.testing.assert_array_equal(
+            found, no_outcomes() if whole.outcomes is None else whole.outcomes
+        )
+        assert Sketch.from_bytes(whole.to_bytes()).to_bytes() == whole.to_bytes()
 
 
 # Cells
