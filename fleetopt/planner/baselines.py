@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fleetopt.planner.bounds import Bounds, lower_bounds
+from fleetopt.planner.bounds import Bounds
 from fleetopt.planner.cost import gpu_cost
 from fleetopt.planner.grid import ONE_POOL, Grid, Index
 from fleetopt.planner.moments import COUNT
@@ -17,9 +17,8 @@ from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
 _NOT_REACHED = "no number of replicas meets the target"
 
 
-def baselines(grid: Grid, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
+def baselines(grid: Grid, bound: Bounds, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
     """All five, in the order of their names; `rows` are the boundaries that are allowed."""
-    bound = lower_bounds(grid)
     uncompressed = cheapest(grid, rows, bound)
     retrofitted = _retrofit(grid, bound, uncompressed) if uncompressed else None
     reserved, statistical = (
@@ -38,6 +37,8 @@ def baselines(grid: Grid, rows: Index, chosen: Fleet) -> tuple[Baseline, ...]:
 
 def _under(grid: Grid, admission: Admission) -> Grid:
     """The grid under either admission; its sums don't depend on it."""
+    if admission is grid.request.admission:
+        return grid
     return replace(grid, request=replace(grid.request, admission=admission))
 
 

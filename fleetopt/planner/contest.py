@@ -107,12 +107,22 @@ class Ends:
         self.streak[enough], self.streak[few] = 1.0, -1.0
 
 
-def first_tries(grid: Grid, sides: Sides) -> Ends:
-    """Both ends of every pool, after a few counts of each have been tried at once."""
+def first_tries(grid: Grid, sides: Sides, *, least_first: bool = False) -> Ends:
+    """Both ends of every pool, after a few counts of each have been tried at once.
+
+    With `least_first` the others wait for the least counts, which often are enough.
+    """
     ends = Ends.untried(grid, sides)
     index = np.flatnonzero(ends.low + 1.0 < ends.high)
-    tries = np.ceil(sides.least[index] * _FIRST_TRIES - _ROUNDING)
-    tries = np.minimum(tries, ends.high[index] - 1.0)
+    factors = _FIRST_TRIES
+    if least_first:
+        least = sides.least[index]
+        ends.tell(index, least, sides.excess(grid, index, least))
+        index, factors = np.flatnonzero(ends.low + 1.0 < ends.high), _FIRST_TRIES[1:]
+        if not index.size:
+            return ends
+    tries = np.ceil(sides.least[index] * factors - _ROUNDING)
+    tries = np.minimum(np.maximum(tries, ends.low[index] + 1.0), ends.high[index] - 1.0)
     found = sides.excess(grid, np.tile(index, tries.shape[0]), tries.ravel()).reshape(tries.shape)
     for replicas, one in zip(tries[::-1], found[::-1], strict=True):
         met = one <= 0.0

@@ -13,7 +13,7 @@ from scipy.special import gammaincc, gammaln, ndtr
 
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.mean_field import MeanField
-from fleetopt.planner.prefill_queue import LEVELS, found_share
+from fleetopt.planner.prefill_queue import DEVIATIONS, WEIGHTS, found_share
 from fleetopt.planner.service import CONTEXT, CONTEXT_SQ, ITERATIONS, REQUESTS
 from fleetopt.planner.target import VIOLATIONS_MAX
 from fleetopt.planner.ttft import PromptMix
@@ -31,7 +31,15 @@ _LEAST_IDLE: Final = 1e-4
 _TOGETHER: Final = np.arange(2.0, 17.0)
 """So many prompts' last chunks in one iteration are told apart; more fill it."""
 
-_HALVINGS: Final = 17
+_LOG_FACTORIALS: Final = gammaln(_TOGETHER + 1.0)
+
+_LEAST_WEIGHT: Final = 1e-12
+"""More prompts together than have this probability change no share that anybody looks at."""
+
+_WITHIN: Final = 1e-5
+_HALVE_EVERY: Final = 3
+_FURTHEST: Final = -4.0
+_LEAST_SHARE: Final = 1e-300
 _MOST_DEVIATIONS: Final = 5.0
 
 
@@ -97,10 +105,23 @@ def gap_p99_s(gaps: TokenGaps, mix: PromptMix, engine: EngineProfile) -> Array:
     low, high = np.zeros_like(gaps.decode_s), gaps.decode_s + _MOST_DEVIATIONS * gaps.deviation_s
     if chunks is not None:
         high = high + chunks.longest_s
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        met = _share(gaps, mix, chunks, middle) <= VIOLATIONS_MAX
+    within = _WITHIN * high
+    over, under = np.full(low.size, np.log(1.0 / VIOLATIONS_MAX)), np.full(low.size, _FURTHEST)
+    round_, last = 0, np.zeros(low.size)
+    while (high - low > within).any():
+        round_ += 1
+        part = over / (over - under) if round_ % _HALVE_EVERY else 0.5
+        middle = np.clip(low + (high - low) * part, low + 0.5 * within, high - 0.5 * within)
+        share = _share(gaps, mix, chunks, middle)
+        found = np.log(np.maximum(share, _LEAST_SHARE) * (1.0 / VIOLATIONS_MAX))
+        met = found <= 0.0
+        # an end that stays where it is twice counts for half: else a curve keeps it there
+        over = np.where(met, np.where(last > 0.0, 0.5 * over, over), found)
+        under = np.where(
+            met, np.maximum(found, _FURTHEST), np.where(last < 0.0, 0.5 * under, under)
+        )
         high, low = np.where(met, middle, high), np.where(met, low, middle)
+        last = np.where(met, 1.0, -1.0)
     return high
 
 
@@ -109,8 +130,7 @@ def _share(gaps: TokenGaps, mix: PromptMix, chunks: "_Chunks | None", target_s: 
     over = np.asarray(ndtr(-left / np.maximum(gaps.deviation_s, 1e-12)))
     if chunks is None:
         return over
-    for deviation, weight in LEVELS:
-        over += weight * _prefill_share(gaps, mix, chunks, left - deviation * gaps.deviation_s)
+    over += WEIGHTS @ _prefill_share(gaps, mix, chunks, left - DEVIATIONS * gaps.deviation_s)
     return np.asarray(np.minimum(over, 1.0))
 
 
@@ -167,28 +187,29 @@ def _chunks_of(mix: PromptMix, engine: EngineProfile) -> _Chunks | None:
 
 
 def _prefill_share(gaps: TokenGaps, mix: PromptMix, chunks: _Chunks, left_s: Array) -> Array:
-    """P(prefill takes longer than what is left of the target).
+    """P(prefill takes longer than what is left of the target), of shape (levels, pools) both.
 
     One chunk alone is exact. Several in one iteration are a gamma distribution with their mean
     and variance, as long as they don't fill it.
     """
-    left = left_s[:, None]
+    left = left_s[..., None]
     short_s = np.floor((left - chunks.first_s) / max(chunks.step_s, 1e-300)) + 1.0
     longer = chunks.whole - np.clip(short_s, 0.0, chunks.whole)
     filled = gaps.prompts * _FILLED * (mix.share * chunks.whole).sum(axis=1)
     longer += np.where(
         chunks.rest_s > left, 1.0, np.minimum(filled, 1.0)[:, None] * (chunks.filled_s > left)
     )
-    one = np.minimum(gaps.prompts * (mix.share * longer).sum(axis=1), 1.0)
+    one = np.minimum(gaps.prompts * np.einsum("ij,kij->ki", mix.share, longer), 1.0)
     begun = gaps.prompts * chunks.per_prompt
     fits = left_s < chunks.full_s
     if fits.any():
-        scale_s = chunks.variance / np.maximum(chunks.mean_s, 1e-300)
-        shape = _TOGETHER * (chunks.mean_s / np.maximum(scale_s, 1e-300))[:, None]
-        above = gammaincc(shape, np.maximum(left_s / np.maximum(scale_s, 1e-300), 0.0)[:, None])
         logs = np.log(np.maximum(begun, 1e-300))[:, None]
-        weight = np.exp(_TOGETHER * logs - begun[:, None] - gammaln(_TOGETHER + 1.0))
+        weight = np.exp(_TOGETHER * logs - begun[:, None] - _LOG_FACTORIALS)
         most = np.maximum(1.0 - np.exp(-begun) * (1.0 + begun) - weight.sum(axis=1), 0.0)
-        several = (weight * above).sum(axis=1) + most
+        count = max(int(np.count_nonzero(weight.max(axis=0) > _LEAST_WEIGHT)), 1)
+        scale_s = np.maximum(chunks.variance / np.maximum(chunks.mean_s, 1e-300), 1e-300)
+        shape = _TOGETHER[:count] * (chunks.mean_s / scale_s)[:, None]
+        above = gammaincc(shape, np.maximum(left_s / scale_s, 0.0)[..., None])
+        several = (weight[:, :count] * above).sum(axis=-1) + most
         one = np.where(fits, one * np.exp(-begun) + several, one)
     return np.where(left_s <= 0.0, 1.0, np.minimum(one, 1.0))

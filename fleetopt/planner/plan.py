@@ -8,6 +8,7 @@ import numpy as np
 from fleetopt.errors import ConfigError
 from fleetopt.planner.availability import replicas_up
 from fleetopt.planner.baselines import baselines, shape
+from fleetopt.planner.bounds import lower_bounds
 from fleetopt.planner.cost import CostUnit
 from fleetopt.planner.figures import fleet_plan, grid_at
 from fleetopt.planner.grid import ONE_POOL, Grid, Index, build
@@ -76,14 +77,15 @@ def plan(workload: Workload, request: PlanRequest) -> Plan | Infeasible:
         return refused
     grid = build(workload, request)
     cells = cells_at(grid, request.boundary_tokens)
-    fleet = cheapest(grid, cells)
+    bound = lower_bounds(grid)
+    fleet = cheapest(grid, cells, bound)
     if fleet is None:
         return infeasible(grid, cells)
     found = fleet_plan(grid, fleet.cell, fleet.short_replicas, fleet.long_replicas)
     step, row = divmod(fleet.cell, grid.rows)
     return replace(
         found,
-        baselines=baselines(grid, _uncompressed(grid), fleet),
+        baselines=baselines(grid, bound, _uncompressed(grid), fleet),
         reasons=_reasons(grid, step, row, found.pools),
     )
 

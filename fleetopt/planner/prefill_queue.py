@@ -36,7 +36,8 @@ _FLOOR: Final = 1.05
 _NORMAL_QUANTILE: Final = 2.326
 """Where prefill is free, the iteration that an arrival finds is the longest in a hundred."""
 
-LEVELS: Final = ((-1.5, 0.1), (-0.5, 0.4), (0.5, 0.4), (1.5, 0.1))
+DEVIATIONS: Final = np.array([[-1.5], [-0.5], [0.5], [1.5]])
+WEIGHTS: Final = np.array([0.1, 0.4, 0.4, 0.1])
 """A normal distribution in four points: deviations from the mean, and weights."""
 
 
@@ -196,9 +197,7 @@ def found_share(sequences: Array, variance_per_sequence: Array) -> Array:
     taken to be normal.
     """
     spread = np.sqrt(sequences * variance_per_sequence)
-    found = np.zeros_like(sequences)
-    for deviation, weight in LEVELS:
-        level = np.maximum(sequences + deviation * spread, 1e-3)
-        whole = np.floor(level)
-        found += weight * whole * (whole - 1.0 + 2.0 * (level - whole)) / level
+    level = np.maximum(sequences + DEVIATIONS * spread, 1e-3)
+    whole = np.floor(level)
+    found = WEIGHTS @ (whole * (2.0 * level - whole - 1.0) / level)
     return np.asarray(np.minimum(found / np.maximum(sequences, 1e-300), 1.0))

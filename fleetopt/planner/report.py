@@ -23,7 +23,7 @@ from fleetopt.planner.pool import (
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.service import REQUESTS
 from fleetopt.planner.target import TTFT_VIOLATIONS_MAX
-from fleetopt.planner.ttft import Queues, exceedance, own_time_s
+from fleetopt.planner.ttft import Queues, exceedance, exceeding_share, own_time_s
 
 Array = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def pool_plan(name: str, pools: Pools, context_tokens: int, replicas: int, grid:
     own = own_time_s(pools.mix, state.field, engine)
     busy = bool(pools.sums.per_s[REQUESTS, 0] > 0.0)
     gaps = gaps_at(pools, count, request, grid.bursts, state)
-    over = violation_share(pools, count, request, grid.bursts, request.slo_ttft_p99)
+    over = exceeding_share(pools.mix, state, engine, request.slo_ttft_p99) if busy else np.zeros(1)
     slot_count = float(pools.sums.slot_count[0]) if busy else engine.slots_reserved(context_tokens)
     paid = gpu_cost(engine, replicas, float(pools.load[0]))
     return PoolPlan(

@@ -180,7 +180,10 @@ def _settled(
         return None
     found = found.take(cheaper[np.argsort(found.load_cost[cheaper], kind="stable")])
     sides = Sides.of(grid, found.cells, found.short, found.long, found.fixed)
-    ends = Ends.untried(grid, sides) if rounds is None else first_tries(grid, sides)
+    if rounds is None:
+        ends = Ends.untried(grid, sides)
+    else:
+        ends = first_tries(grid, sides, least_first=rounds == 0)
     settled = settle(grid, sides, ends, limit, rounds=rounds)
     if settled is None:
         return None
