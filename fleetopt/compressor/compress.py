@@ -5,6 +5,7 @@ and an exact count by the engine's own tokenizer decides whether it fits. Whatev
 back as `Unchanged` with a reason, and goes to a pool that it fits as it is.
 """
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -15,6 +16,7 @@ from fleetopt.compressor.blocks import Block, blocks
 from fleetopt.compressor.characters import Characters
 from fleetopt.compressor.content import Content
 from fleetopt.compressor.cut import Cut
+from fleetopt.compressor.distinct import distinct
 from fleetopt.compressor.document import Document, UnitWords
 from fleetopt.compressor.gate import content_of_category, main_content
 from fleetopt.compressor.messages import InvalidPromptError, Text, Texts, texts_of, with_texts
@@ -81,6 +83,12 @@ def compress(
     -------
     Compressed or Unchanged
 
+    Raises
+    ------
+    TypeError, ValueError
+        If a count of tokens isn't a whole number, or a deadline comes without a clock. Whatever is
+        wrong with the prompt is a reason, not an exception.
+
     Examples
     --------
     >>> compress("nobody can count this", 100, None).reason
@@ -88,6 +96,7 @@ def compress(
     """
     if counter is None:
         return Unchanged(Reason.NO_TOKEN_COUNTER, "there is no exact token counter for the model")
+    _check_arguments(budget_tokens, tokens_before, clock, deadline_s)
     watch = Stopwatch(clock, deadline_s)
     try:
         with watch(Stage.COUNT):
@@ -108,11 +117,28 @@ def compress(
     return Unchanged(reason, detail, tokens_before, watch.stage_s)
 
 
-def _texts(prompt: Prompt, options: CompressOptions, counter: TokenCounter) -> Texts:
+def _check_arguments(
+    budget_tokens: int, tokens_before: int | None, clock: Clock | None, deadline_s: float | None
+) -> None:
+    counts = {"budget_tokens": budget_tokens, "tokens_before": tokens_before or 0}
+    for name, tokens in counts.items():
+        if not isinstance(tokens, int | np.integer):
+            raise TypeError(f"{name} is {tokens!r}; it is a whole number of tokens")
+    if tokens_before is not None and tokens_before < 0:
+        raise ValueError(f"tokens_before is {tokens_before}; it is 0 or more")
+    if deadline_s is not None and clock is None:
+        raise ValueError("deadline_s comes without a clock, so that nobody would heed it")
+
+
+def _texts(prompt: object, options: CompressOptions, counter: TokenCounter) -> Texts:
     if isinstance(prompt, str):
         texts = Texts((Text(0, None, prompt),), None)
-    else:
+    elif isinstance(prompt, Sequence):
         texts = texts_of(prompt, options, counter.count)
+    else:
+        raise InvalidPromptError(
+            f"the prompt is {type(prompt).__name__}; it is a text or a list of messages"
+        )
     for text in texts.texts:
         try:
             text.text.encode()
@@ -167,18 +193,22 @@ def _compress(
 ) -> Compressed:
     characters = sum(len(text.text) for text in texts.texts)
     characters_per_token = characters / tokens_before
+    min_prose_characters = int(options.min_prose_tokens * characters_per_token)
+    # A chat may have thousands of texts that are too short for a stretch of prose.
+    long = [text for text in texts.texts if len(text.text) >= min_prose_characters]
     with watch(Stage.SPLIT):
-        found = _check_content([blocks(text.text) for text in texts.texts], options)
+        found = _check_content([blocks(text.text) for text in long], options)
         document = Document.of(
-            texts.texts,
+            long,
             piece_characters=int(_PIECE_SHARE * budget_tokens * characters_per_token),
-            min_prose_characters=int(options.min_prose_tokens * characters_per_token),
+            min_prose_characters=min_prose_characters,
             found=found,
         )
+        n_units = int(document.prose.sum())
+        if not 0 < n_units < MAX_UNITS:
+            reason = Reason.TOO_LARGE if n_units else Reason.TOO_LITTLE_PROSE
+            raise _UnchangedError(reason, f"{n_units} units of prose")
         words = document.words()
-    if not 0 < words.n_units < MAX_UNITS:
-        reason = Reason.TOO_LARGE if words.n_units else Reason.TOO_LITTLE_PROSE
-        raise _UnchangedError(reason, f"{words.n_units} units of prose")
     with watch(Stage.COUNT):
         unit_tokens = _unit_tokens(document, counter, characters_per_token)
     prose_tokens = int(unit_tokens.sum())
@@ -258,7 +288,7 @@ def _question(
     """Return the terms of the question, and the units that ask it."""
     if question is not None:
         hashes = term_of(Words.of(Characters.of(question)).hashes)
-        return np.unique(hashes), np.zeros(0, np.int64)
+        return distinct(hashes), np.zeros(0, np.int64)
     n = words.n_units
     edge = sorted({*range(min(_FIRST_UNITS, n)), *range(max(n - _LAST_UNITS, 0), n)})
     begins, ends = document.unit_begin, document.unit_end
@@ -268,4 +298,4 @@ def _question(
         if any(mark in document.joined[begins[unit] : ends[unit]] for mark in _QUESTION_MARKS)
     ]
     units = np.array(asked or edge[-_LAST_UNITS:], np.int64)
-    return np.unique(term_of(words.hashes[np.isin(words.unit, units)])), units
+    return distinct(term_of(words.hashes[np.isin(words.unit, units)])), units

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fleetopt.compressor.blocks import Block, blocks
 from fleetopt.compressor.characters import SPACE, Characters
 from fleetopt.compressor.content import Content
+from fleetopt.compressor.distinct import distinct
 from fleetopt.compressor.messages import Text
 from fleetopt.compressor.terms import TermMatrix, Words
 from fleetopt.compressor.units import unit_bounds
@@ -51,9 +52,7 @@ class Document:
         offsets = np.concatenate(([0], np.cumsum(lengths)[:-1]))
         characters = Characters.of(joined)
         begins, ends = _prose(found, offsets, characters, min_prose_characters)
-        bounds = np.unique(
-            np.concatenate((unit_bounds(characters, piece_characters), begins, ends))
-        )
+        bounds = distinct(np.concatenate((unit_bounds(characters, piece_characters), begins, ends)))
         stretch = np.searchsorted(begins, bounds[:-1], side="right") - 1
         prose = stretch >= 0
         prose[prose] = bounds[:-1][prose] < ends[stretch[prose]]

@@ -33,6 +33,8 @@ class CompressOptions:
     weights: Literal["default", "paper"] = "default"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.question, str | None):
+            raise TypeError(f"question is {type(self.question).__name__}; it is a text")
         if not 0 <= self.min_kept_share <= 1:
             raise ValueError(f"min_kept_share is {self.min_kept_share}; it is a share from 0 to 1")
         for name in ("cached_prompt_tokens", "question_tokens", "min_prose_tokens"):

@@ -24,6 +24,7 @@ from fleetopt.compressor.characters import (
     TERMINATOR,
     Characters,
 )
+from fleetopt.compressor.distinct import distinct
 
 Positions = NDArray[np.int64]
 
@@ -73,7 +74,7 @@ def unit_bounds(characters: Characters, piece_characters: int) -> Positions:
     starts = [_after_terminators(characters, gaps), gaps.begin[gaps.blank_line]]
     starts.append(_list_items(characters, gaps))
     starts.append(_after_full_stops(characters))
-    breaks = np.unique(np.concatenate(starts))
+    breaks = distinct(np.concatenate(starts))
     breaks = breaks[(breaks > 0) & (breaks < n)]
     bounds = np.concatenate(([0], breaks, [n]))
     return _cut_long(characters, bounds, max(piece_characters, _MIN_PIECE_CHARACTERS))
@@ -212,7 +213,7 @@ def _cut_long(characters: Characters, bounds: Positions, piece: int) -> Position
     cuts: list[int] = []
     for unit in long:
         cuts += _pieces(characters, int(bounds[unit]), int(bounds[unit + 1]), piece)
-    return np.unique(np.concatenate((bounds, np.array(cuts, np.int64))))
+    return distinct(np.concatenate((bounds, np.array(cuts, np.int64))))
 
 
 def _pieces(characters: Characters, begin: int, end: int, piece: int) -> list[int]:

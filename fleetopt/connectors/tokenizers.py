@@ -63,9 +63,10 @@ class BundledCounter:
                 check_unicode(text)
             raise
         counts = offsets[1:] - offsets[:-1]
-        for at, text in enumerate(texts):
-            if self._may_be_special(text):
-                counts[at] = self.count(text)
+        if self._may_be_special("".join(texts)):
+            for at, text in enumerate(texts):
+                if self._may_be_special(text):
+                    counts[at] = self.count(text)
         return counts
 
     def count_prompt(self, messages: Sequence[Mapping[str, Any]]) -> int:

@@ -71,6 +71,8 @@ def hostile_texts() -> dict[str, str]:
         "1 MB of prose": _PROSE * 5_000,
         "1 MB of short sentences": "Yes. " * 200_000,
         "1 MB of Chinese stops": "好。" * 170_000,
+        "1 MB of full stops apart": ". " * 500_000,
+        "1 MB of numbers with full stops": "1. 2. 3. " * 111_000,
         "1 MB of one word": "a" * 1_000_000,
         "1 MB of line breaks": "\n" * 1_000_000,
         "1 MB of list items": "- a\n" * 250_000,

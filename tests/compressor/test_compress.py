@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -335,3 +336,40 @@ def test_paper_weights_differ(counter: TokenCounter, shared_data: Path) -> None:
 def test_wrong_options(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         CompressOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt", [None, 5, {"role": "user"}, {1}, iter([{"role": "user"}])])
+def test_what_is_no_prompt_is_a_reason(prompt: Any, counter: TokenCounter) -> None:
+    outcome = compress(prompt, 100, counter)
+    assert isinstance(outcome, Unchanged)
+    assert outcome.reason is Reason.INVALID_PROMPT
+    assert "the prompt is " in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"budget_tokens": "100"}, TypeError, "budget_tokens is '100'; it is a whole number"),
+        ({"budget_tokens": None}, TypeError, "budget_tokens is None; it is a whole number"),
+        ({"budget_tokens": 99.5}, TypeError, "budget_tokens is 99.5; it is a whole number"),
+        ({"tokens_before": "7"}, TypeError, "tokens_before is '7'; it is a whole number"),
+        ({"tokens_before": -1}, ValueError, "tokens_before is -1; it is 0 or more"),
+        ({"deadline_s": 1.0}, ValueError, "deadline_s comes without a clock"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    arguments: dict[str, Any], error: type[Exception], message: str, counter: TokenCounter
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        compress("The river rose.", **{"budget_tokens": 100, "counter": counter, **arguments})
+
+
+def test_texts_too_short_to_cut_are_not_looked_at(counter: TokenCounter) -> None:
+    long = "The river rose in the night, and nobody had seen it so high. " * 100
+    turn = [{"role": "user", "content": "Yes, go on."}, {"role": "assistant", "content": "Well."}]
+    chat = [*turn * 50, {"role": "user", "content": long}, {"role": "user", "content": "How high?"}]
+    outcome = compress(chat, counter.count_prompt(chat) - 400, counter)
+    assert isinstance(outcome, Compressed)
+    assert outcome.cut is not None
+    assert [text.text for text in outcome.cut.document.texts] == [long]
+    assert list(outcome.prompt[:100]) == chat[:100]
