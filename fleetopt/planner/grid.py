@@ -19,6 +19,7 @@ from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.length_points import LengthPoints, Lengths, Requests, length_points
 from fleetopt.planner.moments import (
     CACHED,
+    CACHED_SQ,
     COUNT,
     MOMENTS,
     PROMPT,
@@ -337,11 +338,14 @@ def _movable(
     padded[MOMENTS + 3, :rows] = mean + compressible[1] / count
     group, one = padded.strides
     shape = (padded.shape[0], steps - 1, rows)  # band[:, s, r] is padded[:, r + s]
-    band = np.lib.stride_tricks.as_strided(padded, shape, (group, one, one), writeable=False)
+    band: Array = np.ndarray(shape, buffer=padded, strides=(group, one, one))
     deviation, length = band[MOMENTS + 2], band[MOMENTS + 3]
     staying = stay_share(band[MOMENTS + 1], deviation, boundaries)
     staying[:, 0] = 1.0
-    moved = band[: MOMENTS + 1] * (1.0 - staying)
+    moved = np.empty((MOMENTS + 1, steps - 1, rows))
+    moving = 1.0 - staying
+    for row in (COUNT, CACHED, CACHED_SQ):  # the others are told by outputs
+        np.multiply(band[row], moving, out=moved[row])
     room = room_tokens(boundaries)
     # Outputs beyond the room are between it and the whole length.
     output = room + np.minimum(deviation, np.maximum(0.5 * (length - room), 0.0))
