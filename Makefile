@@ -32,7 +32,7 @@ bench: $(STAMP) ## measure, and write the tables that docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks
 
 bench-compress: $(STAMP) ## measure compression, and write the tables of docs/compression.md
-	$(BIN)/python -m benchmarks compression compression-speed compression-pool
+	$(BIN)/python -m benchmarks gate compression compression-speed compression-pool
 
 validate: $(STAMP) ## hold plans against simulations, and write docs/validation.md
 	$(BIN)/python -m validation

@@ -20,6 +20,7 @@ from benchmarks import (
     compression_tables,
     digests,
     forecast,
+    gate,
     ingest,
     peer,
     planner,
@@ -112,6 +113,11 @@ def measure_compression(options: argparse.Namespace) -> tuple[Any, list[report.T
     return figures, compression_tables.fidelity_tables(figures)
 
 
+def measure_gate(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Hold what the content gate takes texts and lines for against what they are."""
+    return None, gate.gate_tables(gate.measure_half(tuning=options.quick))
+
+
 def measure_compression_speed(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
     """Time compressions, beside sumy's."""
     if not compression_speed.is_possible():
@@ -145,6 +151,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "forecast": measure_forecast,
     "regret": measure_regret,
     "peer": measure_peer,
+    "gate": measure_gate,
     "compression": measure_compression,
     "compression-speed": measure_compression_speed,
     "compression-pool": measure_compression_pool,

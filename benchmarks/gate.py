@@ -1,27 +1,21 @@
 """How well the content gate tells prose from what must stay as it is.
 
-Run it with `python -m benchmarks.gate`: it classifies the half of the corpus that the gate wasn't
-tuned on, and writes the tables of docs/compression.md. `--tuning` shows the other half only.
+`python -m benchmarks gate` classifies the half of the corpus that the gate wasn't tuned on;
+`python -m benchmarks.gate` shows the other half.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 
 from benchmarks.gate_corpus import Sample, samples
-from benchmarks.report import Machine, Table, write
+from benchmarks.report import Table
 from fleetopt.compressor.blocks import Content, blocks
 from fleetopt.compressor.gate import content_of
-
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "compression.md"
-NAME: Final = "gate"
 
 
 @dataclass(slots=True)
@@ -131,17 +125,16 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if part and whole else ""
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measure, show, and write unless it's the tuning half."""
-    tuning = "--tuning" in arguments
-    figures = measure(sample for sample in samples() if sample.for_tuning == tuning)
-    tables = [error_table(figures), document_table(figures), line_table(figures)]
-    console = Console(width=150)
-    for table in tables:
-        table.show(console)
-    if not tuning:
-        write(NAME, tables, Machine.this(("numpy",)), PAGE)
+def measure_half(*, tuning: bool) -> Figures:
+    """Classify one half of the corpus."""
+    return measure(sample for sample in samples() if sample.for_tuning == tuning)
+
+
+def gate_tables(figures: Figures) -> list[Table]:
+    """Return all tables."""
+    return [error_table(figures), document_table(figures), line_table(figures)]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for table in gate_tables(measure_half(tuning=True)):
+        table.show(Console(width=150))

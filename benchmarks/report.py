@@ -99,7 +99,7 @@ class Machine:
 
 def page_of(name: str) -> Path:
     """Return the page that shows a benchmark's tables."""
-    return COMPRESSION_PAGE if name.startswith("compression") else PAGE
+    return COMPRESSION_PAGE if name.startswith(("compression", "gate")) else PAGE
 
 
 def write(name: str, tables: Sequence[Table], machine: Machine, page: Path = PAGE) -> None:

@@ -37,7 +37,7 @@ _COVERAGE_ROUNDS: Final = 2
 _COVERAGE_HIGH: Final = 0.9
 _COVERAGE_MAX: Final = 1.5
 # How much more a number or a name is worth covering than another term as rare.
-_NOTABLE_VALUE: Final = 2.5
+_NOTABLE_VALUE: Final = 3.5
 # A word of a script without spaces makes about two pairs of characters.
 _PAIR_VALUE: Final = 0.35
 
