@@ -20,7 +20,7 @@ demo: $(STAMP) ## watch live traffic being replanned, on this machine, for about
 	$(BIN)/fleetopt demo
 
 test: $(STAMP) ## run the tests against a real broker and a real Redis
-	$(BIN)/python -m pytest -m 'not chaos'
+	$(BIN)/python -m pytest -m 'not chaos' --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(STAMP) ## lint, types, import layers
 	$(BIN)/ruff format --check .

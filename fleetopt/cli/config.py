@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleetopt.config.settings import Settings
+
+_VALUE_WIDTH: Final = 36
 
 app = typer.Typer(
     help="Check and show the settings.",
@@ -70,9 +72,13 @@ def show(file: FileArgument = None, output: OutputOption = Output.TABLE) -> None
         return
     shown = table("setting", "value", "from")
     shown.columns[0].no_wrap = True
-    shown.columns[1].justify = shown.columns[2].justify = "left"
+    for column in shown.columns[1:]:
+        column.justify, column.no_wrap, column.overflow = "left", False, "fold"
     for path, value, source in _effective(settings, file):
         shown.add_row(path, "–" if value is None else str(value), source or "default")
+    # A long path folds; it pushes no setting out of sight.
+    shown.columns[0].min_width = max(len(path) for path, _, _ in _effective(settings, file))
+    shown.columns[1].min_width = _VALUE_WIDTH
     console().print(shown)
 
 

@@ -167,7 +167,7 @@ def test_a_bad_answer_is_a_service_error_and_the_engine_is_asked_anew(
     assert asked == ["/v1/models", "/tokenize", "/tokenize"]
 
 
-@pytest.mark.parametrize("fault", FAULTS.keys() - {"404", "negative"})
+@pytest.mark.parametrize("fault", sorted(FAULTS.keys() - {"404", "negative"}))
 def test_a_bad_answer_to_the_first_question_is_a_service_error(
     engine: Engine, counter: EndpointCounter, fault: str
 ) -> None:
