@@ -82,3 +82,31 @@ def outcome_counts(
     np.add.at(counts, (*done, TOKENS_BEFORE), prompt_tokens[tried][is_compressed])
     np.add.at(counts, (*done, TOKENS_AFTER), sent_prompt_tokens[tried][is_compressed])
     return counts
+
+
+EVIDENCE_OF_PRIOR: Final = 20.0
+"""So many attempts count as much as what was believed before them."""
+
+
+def success_shares(counts: OutcomeCounts, compressible_share: float) -> NDArray[np.float64]:
+    """Share of the requests of each class and bin that a compression would shorten.
+
+    Parameters
+    ----------
+    counts : OutcomeCounts
+        What attempts came to in the window.
+    compressible_share : float
+        p_c, believed of requests whose class is unknown where nothing is known, in 0…1.
+
+    Returns
+    -------
+    NDArray[np.float64], shape (classes, BINS)
+        In 0…1. A bin is drawn towards its class, and a class towards 1 (compressible) or p_c.
+    """
+    attempts = counts[:, :, :TOKENS_BEFORE].sum(axis=2).astype(np.float64)
+    done = counts[:, :, CompressionOutcome.COMPRESSED].astype(np.float64)
+    believed = np.array([1.0, compressible_share])[:, None]
+    k = EVIDENCE_OF_PRIOR
+    of_class = done.sum(axis=1, keepdims=True) + k * believed
+    of_class /= attempts.sum(axis=1, keepdims=True) + k
+    return np.asarray((done + k * of_class) / (attempts + k))
