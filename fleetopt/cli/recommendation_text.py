@@ -47,6 +47,14 @@ def _lines(it: Recommendation) -> Iterator[str]:
             f"{it.evidence.planned_arrival_rate_per_s:,.1f}/s{method}, "
             f"confidence {it.confidence.value}"
         )
+    if it.compression is not None:
+        tried = it.compression
+        kept = f" to {percent(tried.kept_share, 0)} of its tokens" if tried.kept_share else ""
+        yield (
+            f"{_INDENT}compression: {percent(tried.compressed_share, 0)} of "
+            f"{tokens(tried.attempted)} tried{kept}, not eligible "
+            f"{percent(tried.not_eligible_share, 0)}, failed {percent(tried.failed_share, 0)}"
+        )
     yield f"{_INDENT}because: {', '.join(reason.value for reason in it.reasons)}"
     if it.regret_ratio is not None:
         drift = f"; {it.drift.text}" if it.drift.text else ""

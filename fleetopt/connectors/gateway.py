@@ -35,7 +35,7 @@ from fleetopt.connectors.recommendation_feed import POLL_S, FeedCounts, Recommen
 from fleetopt.connectors.redis import connect
 from fleetopt.connectors.request_outbox import RequestOutbox
 from fleetopt.connectors.tasks import end_tasks
-from fleetopt.connectors.wire import RequestLog
+from fleetopt.connectors.wire import CompressionLog, RequestLog
 from fleetopt.errors import ServiceError
 from fleetopt.planner.recommendation import Recommendation, Status
 
@@ -102,6 +102,15 @@ class Answer:
     def is_compressed(self) -> bool:
         """Whether the prompt is another one than was given."""
         return self.reason is None
+
+    @property
+    def outcome(self) -> CompressionLog | None:
+        """What a request log's `compression` says of it; None where none was tried."""
+        if self.reason is None:
+            return "compressed"
+        if self.reason is GatewayReason.NO_COMPRESSOR:
+            return "failed"
+        return self.reason.value if isinstance(self.reason, Reason) else None
 
 
 class Compressor(Protocol):

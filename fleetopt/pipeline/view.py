@@ -148,6 +148,7 @@ def _planned(
         sample_count=whole.measured_count,
         dispersion_by_scale=arrivals.dispersion_by_scale,
         cache_known_share=whole.cache_known_count / whole.measured_count,
+        outcomes=whole.outcomes,
     )
     return workload, evidence
 

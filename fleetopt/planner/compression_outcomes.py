@@ -110,3 +110,33 @@ def success_shares(counts: OutcomeCounts, compressible_share: float) -> NDArray[
     of_class = done.sum(axis=1, keepdims=True) + k * believed
     of_class /= attempts.sum(axis=1, keepdims=True) + k
     return np.asarray((done + k * of_class) / (attempts + k))
+
+
+def informed_by(
+    values: NDArray[np.float64], counts: OutcomeCounts | None, compressible_share: float
+) -> NDArray[np.float64]:
+    """Move requests that compression would not shorten to those that are fixed.
+
+    Parameters
+    ----------
+    values : NDArray[np.float64], shape (3, BINS, moments)
+        Token moments by Compressibility and bin.
+    counts : OutcomeCounts, optional
+        What attempts came to; without any, nothing is moved.
+    compressible_share : float
+        p_c, in 0…1.
+
+    Returns
+    -------
+    NDArray[np.float64], of the same shape
+        The same sums over all classes. Where there is evidence, no request's class is unknown.
+    """
+    if counts is None:
+        return values
+    share = success_shares(counts, compressible_share)[:, :, None]
+    tried = values[list(OUTCOME_CLASSES)]
+    shortened = (share * tried).sum(axis=0)
+    informed = np.zeros_like(values)
+    informed[Compressibility.COMPRESSIBLE] = shortened
+    informed[Compressibility.FIXED] = values[Compressibility.FIXED] + tried.sum(axis=0) - shortened
+    return informed

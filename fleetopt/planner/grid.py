@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.band import compressed, room_tokens, stay_share
 from fleetopt.planner.bins import BINS_PER_OCTAVE, EDGES_TOKENS, bin_holding
+from fleetopt.planner.compression_outcomes import informed_by
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.length_points import LengthPoints, Lengths, Requests, length_points
 from fleetopt.planner.moments import (
@@ -253,7 +254,7 @@ def build(workload: Workload, request: PlanRequest) -> Grid:
     """Cumulative sums for every cell of a workload with requests in it."""
     rows = bin_holding(request.long_context_tokens) + 1
     steps = int(math.log2(request.gamma_max) * BINS_PER_OCTAVE + 1e-9) + 1
-    values = workload.moments.values
+    values = informed_by(workload.moments.values, workload.outcomes, request.compressible_share)
     per_request = workload.arrival_rate_per_s / values[:, :, 0].sum()
     values = values[:, :rows].transpose(0, 2, 1) * per_request
     moments = values.sum(axis=0)

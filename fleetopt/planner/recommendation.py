@@ -130,6 +130,17 @@ class BytesPerToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionRecord:
+    """What compressions in the window came to; the three shares of those tried make 1."""
+
+    attempted: int
+    compressed_share: float
+    not_eligible_share: float
+    failed_share: float
+    kept_share: float | None  # tokens after, of tokens before, of the compressed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRecord:
     """One pool: what to run, and the figures predicted at exactly these replicas.
 
@@ -276,6 +287,7 @@ class Recommendation:
     long_replicas: int | None
     cost_usd_per_h: float | None
     bytes_per_token: dict[str, BytesPerToken] = field(default_factory=dict)  # by category
+    compression: CompressionRecord | None = None  # None where nobody tried
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

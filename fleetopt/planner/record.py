@@ -5,11 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetopt.planner.bins import EDGES_TOKENS
+from fleetopt.planner.compression_outcomes import (
+    TOKENS_AFTER,
+    TOKENS_BEFORE,
+    CompressionOutcome,
+    OutcomeCounts,
+)
 from fleetopt.planner.forecast.outcome import Forecast
 from fleetopt.planner.moments import COMPLETION, COUNT, PROMPT
 from fleetopt.planner.outcome import Baseline, Infeasible, Plan, PoolPlan
 from fleetopt.planner.recommendation import (
     BaselineRecord,
+    CompressionRecord,
     ForecastRecord,
     InfeasibleRecord,
     Lengths,
@@ -140,4 +147,22 @@ def _baseline_record(baseline: Baseline, active: PlanRecord) -> BaselineRecord:
         saving_ratio=ratio,
         power_w=baseline.power_w,
         carbon_kg_per_h=baseline.carbon_kg_per_h,
+    )
+
+
+def compression_record(counts: OutcomeCounts | None) -> CompressionRecord | None:
+    """What compressions came to; None where nobody tried, which is unknown and not zero."""
+    if counts is None:
+        return None
+    sums = counts.sum(axis=(0, 1))
+    attempted = int(sums[:TOKENS_BEFORE].sum())
+    if not attempted:
+        return None
+    before = int(sums[TOKENS_BEFORE])
+    return CompressionRecord(
+        attempted=attempted,
+        compressed_share=int(sums[CompressionOutcome.COMPRESSED]) / attempted,
+        not_eligible_share=int(sums[CompressionOutcome.NOT_ELIGIBLE]) / attempted,
+        failed_share=int(sums[CompressionOutcome.FAILED]) / attempted,
+        kept_share=int(sums[TOKENS_AFTER]) / before if before else None,
     )

@@ -48,6 +48,7 @@ from fleetopt.planner.recommendation import (
 )
 from fleetopt.planner.record import (
     baseline_records,
+    compression_record,
     infeasible_record,
     lengths_of,
     plan_record,
@@ -339,6 +340,7 @@ def _recommendation(
         long_replicas=active.long_replicas if active else None,
         cost_usd_per_h=active.cost_usd_per_h if active else None,
         bytes_per_token=dict(window.bytes_per_token),
+        compression=compression_record(window.workload.outcomes),
     )
 
 

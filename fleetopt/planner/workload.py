@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from fleetopt.errors import InputError
 from fleetopt.planner.arrivals import ArrivalStatistics
 from fleetopt.planner.bins import BINS, EDGES_TOKENS
+from fleetopt.planner.compression_outcomes import OutcomeCounts
 from fleetopt.planner.dispersion import Dispersion, index_at
 from fleetopt.planner.moments import MOMENTS, Compressibility, TokenMoments
 
@@ -43,6 +44,8 @@ class Workload:
     cache_known_share : float
         Of the requests, those whose cached prompt tokens are known, or assumed; the others
         count as nothing cached.
+    outcomes : OutcomeCounts, optional
+        What compressions of these requests came to; None where nobody tried.
     """
 
     moments: TokenMoments
@@ -51,6 +54,7 @@ class Workload:
     sample_count: int = 0
     dispersion_by_scale: tuple[Dispersion, ...] = ()
     cache_known_share: float = 0.0
+    outcomes: OutcomeCounts | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         rate = self.arrival_rate_per_s

@@ -311,3 +311,20 @@ def test_what_can_not_start_says_so_where_it_is_made(fleet: str) -> None:
         SyncGateway(lambda _: Gateway(fleet, "redis://127.0.0.1:1/0"), make_pool)
     with pytest.raises(ConfigError, match=r"redis\.url"):
         SyncGateway(lambda _: Gateway(fleet, "http://nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "logged"),
+    [
+        (None, "compressed"),
+        (Reason.CONTENT, "content"),
+        (Reason.DEADLINE, "deadline"),
+        (GatewayReason.NO_COMPRESSOR, "failed"),
+        (GatewayReason.NO_PLAN, None),
+        (GatewayReason.PLAN_CHANGED, None),
+    ],
+)
+def test_an_answer_says_what_a_log_of_it_says(
+    reason: Reason | GatewayReason | None, logged: str | None
+) -> None:
+    assert Answer(Pool.LONG, "", reason).outcome == logged

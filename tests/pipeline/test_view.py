@@ -16,8 +16,10 @@ from fleetopt.connectors.columns import RequestColumns
 from fleetopt.pipeline.sketch import Sketch
 from fleetopt.pipeline.view import FleetView, event_of, view
 from fleetopt.pipeline.window import FleetMeta, FleetWindow, WindowConfig
+from fleetopt.planner.compression_outcomes import CompressionOutcome
 from fleetopt.planner.effects import Observed, Trigger
 from fleetopt.planner.forecast.outcome import ForecastConfig, MethodReason
+from fleetopt.planner.record import compression_record
 
 CONFIG = WindowConfig(slice_s=10, slices=6, allowed_lateness_s=25.0)
 START_S = 1_000.0
@@ -238,3 +240,20 @@ def test_bytes_per_token_follow_the_newer_slices_and_leave_the_open_one_out() ->
     assert isinstance(event, Observed)
     assert event.bytes_per_token == found
     assert seen(part(columns([1.0]), until_s=60.0)).bytes_per_token == {}
+
+
+def test_what_compressions_came_to_leaves_with_the_window() -> None:
+    """So a fleet that nothing could be compressed for tries again, once a window."""
+    tried = replace(
+        columns([0.0, 1.0], 5_000),
+        compression=np.full(2, CompressionOutcome.NOT_ELIGIBLE, dtype=np.int8),
+        sent_prompt_tokens=np.full(2, 5_000, dtype=np.int64),
+    )
+    early = seen(part(tried, columns([11.0], 5_000), until_s=20.0)).workload
+    assert early is not None
+    record = compression_record(early.outcomes)
+    assert record is not None
+    assert (record.attempted, record.not_eligible_share) == (2, 1.0)
+    late = seen(part(tried, columns([11.0], 5_000), columns([61.0], 5_000), until_s=70.0)).workload
+    assert late is not None
+    assert compression_record(late.outcomes) is None
