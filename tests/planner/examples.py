@@ -117,7 +117,7 @@ def requests(draw: st.DrawFn) -> PlanRequest:
         admission=draw(st.sampled_from(Admission)),
         max_utilization=draw(st.floats(0.5, 0.95)),
         gamma_max=draw(st.sampled_from([1.0, 1.5, 2.0, 4.0])),
-        compressible_share=draw(st.floats(0.0, 1.0)),
+        compressible_share=round(draw(st.floats(0.0, 1.0)), 6),
         compression_penalty_usd=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
         min_replicas=draw(st.sampled_from([1, 1, 3])),
         max_replicas=draw(st.sampled_from([None, None, 3, 50])),
