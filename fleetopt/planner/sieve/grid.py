@@ -73,7 +73,7 @@ class Grid:
     """GPU-seconds of one run, the same shape: GPUs of the replica times the run's seconds."""
 
     repeats: int = 1
-    """How often a run may be made."""
+    """Runs that may be made of each cell. Their mean counts as the cell's truth."""
 
     gpus: Array = field(init=False, repr=False)
     """GPUs of a replica, shape (configurations,)."""
