@@ -76,7 +76,7 @@ def test_many_bad_rows_are_counted() -> None:
     ("text", "message"),
     [
         ("", "lacks gpu, model, tensor_parallel, kind"),
-        (HEADER, "holds no timings"),
+        (HEADER, "holds no rows"),
         (HEADER.replace("batch", "size") + ROW, "the header lacks batch"),
         (HEADER.encode() + b"\xff\xfe", "not UTF-8"),
     ],

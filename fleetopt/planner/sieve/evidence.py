@@ -27,8 +27,8 @@ class Noise:
         If a share is negative or not finite.
     """
 
-    throughput: float = 0.03
-    completion_p99: float = 0.15
+    throughput: float = 0.05
+    completion_p99: float = 0.3
 
     def __post_init__(self) -> None:
         for name in ("throughput", "completion_p99"):

@@ -29,7 +29,7 @@ def usable_rates(known: Knowledge, grid: Grid) -> Interval:
 
 
 def highest_within(throughput_per_s: Array, completion_p99_s: Array, slo_s: Array) -> Array:
-    """Return the highest throughput among loads within the target.
+    """Return the highest throughput among loads that hold the target, as all lighter ones do.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def highest_within(throughput_per_s: Array, completion_p99_s: Array, slo_s: Arra
     Returns
     -------
     ndarray, shape (classes, configurations)
-        0 where no load is within it.
+        0 where the lightest load misses it.
     """
-    holds = completion_p99_s <= slo_s[:, None, None]
+    holds = np.logical_and.accumulate(completion_p99_s <= slo_s[:, None, None], axis=2)
     return np.asarray(np.where(holds, throughput_per_s, 0.0).max(axis=2))

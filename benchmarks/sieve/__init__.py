@@ -1,0 +1,1 @@
+"""Reference grids for FleetSieve: how they are made, and what policies do on them."""
