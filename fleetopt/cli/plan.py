@@ -28,6 +28,7 @@ from fleetopt.cli.plan_options import (
     NodeAvailabilityOption,
     OutputShareOption,
     ProfilesOption,
+    SloScopeOption,
     TrafficArgument,
     settings_with,
 )
@@ -56,6 +57,7 @@ def plan(
     ] = None,
     slo_e2e_p99: E2eTargetOption = None,
     slo_itl_p99: ItlTargetOption = None,
+    slo_scope: SloScopeOption = None,
     profile: Annotated[
         str | None,
         typer.Option(

@@ -65,6 +65,10 @@ CompressionPenaltyOption = Annotated[
 BoundaryOption = Annotated[
     int | None, typer.Option(metavar="TOKENS", help="Pin the boundary instead of searching.")
 ]
+SloScopeOption = Annotated[
+    Literal["pool", "fleet"] | None,
+    typer.Option(help="Whether each pool holds its P99s, or all requests of the fleet together."),
+]
 MaxUtilizationOption = Annotated[float | None, typer.Option(help="Cap on a pool's load.")]
 MinReplicasOption = Annotated[int | None, typer.Option(help="Fewest replicas of a pool.")]
 MaxReplicasOption = Annotated[int | None, typer.Option(help="Most replicas of a pool.")]
@@ -102,6 +106,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "slo_ttft_p99": "slo_ttft_p99",
     "slo_e2e_p99": "slo_e2e_p99",
     "slo_itl_p99": "slo_itl_p99",
+    "slo_scope": "slo_scope",
     "admission": "admission",
     "gamma_max": "gamma_max",
     "compressible_share": "compressible_share",

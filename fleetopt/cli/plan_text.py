@@ -29,6 +29,7 @@ from fleetopt.planner.plan import (
     PoolPlan,
     ReasonCode,
 )
+from fleetopt.planner.request import SloScope
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,6 +105,7 @@ def as_json(found: Plan | Infeasible, traffic: Traffic, request: PlanRequest) ->
         "long_replicas": found.long_replicas,
         "gpus": found.gpus,
         "cost_usd_per_h": found.cost_usd_per_h,
+        "ttft_violation_share": found.ttft_violation_share,
         **plan,
         "pools": {
             name: pool
@@ -162,6 +164,7 @@ def request_json(request: PlanRequest) -> dict[str, Any]:
         "slo_ttft_p99": str(request.slo_ttft_p99),
         "slo_e2e_p99": None if request.slo_e2e_p99 is None else str(request.slo_e2e_p99),
         "slo_itl_p99_s": request.slo_itl_p99_s,
+        "slo_scope": request.slo_scope,
         "admission": request.admission,
         "preemption_probability": request.preemption_probability,
         "max_utilization": request.max_utilization,
@@ -199,6 +202,9 @@ def describe_plan(plan: Plan, traffic: Traffic, request: PlanRequest) -> None:
     out.print(_engine_names(plan) + "\n", soft_wrap=True)
     out.print(f"  {_headline(plan)}", style="bold", soft_wrap=True)
     out.print(_pools(plan))
+    if request.slo_scope is SloScope.FLEET:
+        late = percent(plan.ttft_violation_share, 2)
+        out.print(f"Of all requests together {late} are over the TTFT target.\n", soft_wrap=True)
     out.print(_baselines(plan))
     bullets(out, "Why", [REASONS[reason] for reason in plan.reasons])
     bullets(out, "Power", [_power(plan)])

@@ -30,6 +30,7 @@ from fleetopt.cli.plan_options import (
     NodeAvailabilityOption,
     OutputShareOption,
     ProfilesOption,
+    SloScopeOption,
     TrafficArgument,
     engines_named,
     settings_with,
@@ -79,6 +80,7 @@ def whatif(
     ] = None,
     slo_e2e_p99: E2eTargetOption = None,
     slo_itl_p99: ItlTargetOption = None,
+    slo_scope: SloScopeOption = None,
     profile: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME,…", help="Engines: every pair of them, short and long pool."),

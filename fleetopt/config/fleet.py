@@ -16,7 +16,7 @@ from fleetopt.planner.forecast.holt_winters import is_installed
 from fleetopt.planner.forecast.outcome import ForecastConfig, Method
 from fleetopt.planner.plan import Admission, CostUnit, PlanRequest
 from fleetopt.planner.replanner import ReplanConfig
-from fleetopt.planner.request import check_boundary
+from fleetopt.planner.request import SloScope, check_boundary
 from fleetopt.planner.target import E2eTarget, TtftTarget, parse_gap_s
 
 
@@ -78,6 +78,7 @@ def _request(
         slo_ttft_p99=TtftTarget.parse(fleet.slo_ttft_p99),
         slo_e2e_p99=None if fleet.slo_e2e_p99 is None else E2eTarget.parse(fleet.slo_e2e_p99),
         slo_itl_p99_s=None if fleet.slo_itl_p99 is None else parse_gap_s(fleet.slo_itl_p99),
+        slo_scope=SloScope(fleet.slo_scope),
         admission=Admission(fleet.admission),
         preemption_probability=fleet.preemption_probability,
         max_utilization=fleet.max_utilization,

@@ -183,6 +183,9 @@ class FleetSettings(_Section):
         None, description="P99 time from arrival to last token: `30s` or `2s+40ms/token`."
     )
     slo_itl_p99: str | None = Field(None, description="P99 time between two tokens: `50ms`.")
+    slo_scope: Literal["pool", "fleet"] = Field(
+        "pool", description="Whether each pool holds its P99s, or all requests together."
+    )
     admission: Literal["statistical", "reserved"] = Field(
         "statistical", description="How the engines admit sequences."
     )

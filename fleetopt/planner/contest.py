@@ -5,6 +5,7 @@ enough or is of no interest. Together the two ends say what a fleet costs at lea
 so most cells drop out long before their counts are known.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetopt.planner.grid import ONE_POOL, Grid
-from fleetopt.planner.pool import MOST_PER_LOAD, Pools, Sums, excess, least_replicas
+from fleetopt.planner.pool import MOST_PER_LOAD, Pools, Sums, excess, late_shares, least_replicas
+from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.ttft import Bursts
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+Measure = Callable[[Pools, Array, PlanRequest, Bursts], Array]
 
 _ROUNDING: Final = 1e-9
 _FIRST_TRIES: Final = np.array([[1.0], [1.08], [1.3], [2.0]])
@@ -56,18 +60,24 @@ class Sides:
 
     def excess(self, grid: Grid, index: Index, replicas: Array) -> Array:
         """By how much the pools at these indices exceed the target with so many."""
-        if not index.size:
-            return np.zeros(0)
-        if len(self.batches) == 1:
-            return excess(self.batches[0].take(index), replicas, grid.request, grid.bursts)
+        return self._measured(excess, grid, index, replicas, np.zeros(index.size))
+
+    def shares(self, grid: Grid, index: Index, replicas: Array) -> Array:
+        """Which shares of their requests the pools at these indices keep waiting with so many.
+
+        Beyond the target to the first token, and end to end: shape (2, indices).
+        """
+        return self._measured(late_shares, grid, index, replicas, np.zeros((2, index.size)))
+
+    def _measured(
+        self, measure: Measure, grid: Grid, index: Index, replicas: Array, result: Array
+    ) -> Array:
         is_short = index < self.cells.size
-        result = np.empty(index.size)
-        for pools, side, first in zip(
-            self.batches, (is_short, ~is_short), (0, self.cells.size), strict=True
-        ):
+        sides = (is_short, ~is_short) if len(self.batches) > 1 else (index >= 0,)
+        for pools, side, first in zip(self.batches, sides, (0, self.cells.size), strict=False):
             if side.any():
                 some = pools.take(index[side] - first)
-                result[side] = excess(some, replicas[side], grid.request, grid.bursts)
+                result[..., side] = measure(some, replicas[side], grid.request, grid.bursts)
         return result
 
 

@@ -21,7 +21,7 @@ from fleetopt.planner.grid import ONE_POOL, build
 from fleetopt.planner.infeasible import infeasible, unplannable
 from fleetopt.planner.outcome import Infeasible
 from fleetopt.planner.pool_chain import Cut, PoolChain, pool_chain
-from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.request import PlanRequest, SloScope
 from fleetopt.planner.workload import Workload
 
 __all__ = ["Cut", "ManyPools", "PoolChain", "PoolCount", "many_pools"]
@@ -119,6 +119,10 @@ def many_pools(
         raise ConfigError(
             f"boundary_tokens is {request.boundary_tokens}; leave it out: all boundaries of "
             "many pools are chosen together"
+        )
+    if request.slo_scope is SloScope.FLEET:
+        raise ConfigError(
+            "slo_scope is fleet; expected pool: each of many pools meets the target by itself"
         )
     below, last = tuple(engines), tuple(engines)
     if not engines:

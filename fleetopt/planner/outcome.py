@@ -157,6 +157,13 @@ class Plan:
     reasons: tuple[ReasonCode, ...] = ()
 
     @property
+    def ttft_violation_share(self) -> float:
+        """Of all requests, those whose TTFT exceeds the target."""
+        rate = sum(pool.arrival_rate_per_s for pool in self.pools)
+        late = sum(pool.ttft_violation_share * pool.arrival_rate_per_s for pool in self.pools)
+        return late / rate if rate > 0.0 else 0.0
+
+    @property
     def pools(self) -> tuple[PoolPlan, ...]:
         """The one pool, or the short and the long one."""
         return (self.short, self.long) if self.long else (self.short,)

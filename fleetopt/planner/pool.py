@@ -182,6 +182,18 @@ def excess(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) 
     return np.asarray(np.log(np.maximum(share, _NO_SHARE) * (1.0 / TTFT_VIOLATIONS_MAX)))
 
 
+def late_shares(pools: Pools, replicas: Array, request: PlanRequest, bursts: Bursts) -> Array:
+    """Shares of requests beyond the target to the first token and end to end, shape (2, pools).
+
+    All of them where times between tokens are too long, which no other pool makes up for.
+    """
+    share = violation_share(pools, replicas, request, bursts, request.slo_ttft_p99)
+    if not request.has_further_targets:
+        return np.stack([share, np.zeros_like(share)])
+    late, slow = further_shares(pools, replicas, request, bursts)
+    return np.where(slow > TTFT_VIOLATIONS_MAX, np.inf, np.stack([share, late]))
+
+
 def _fewest(
     pools: Pools, too_few: Array, most: Array, request: PlanRequest, bursts: Bursts
 ) -> Array:

@@ -25,6 +25,16 @@ it pays. Set it to what a worse answer costs you.
 """
 
 
+class SloScope(StrEnum):
+    """Whose requests a target's P99 is taken over."""
+
+    POOL = "pool"
+    """Each pool's own: at most 1 % of its requests miss the target."""
+
+    FLEET = "fleet"
+    """All pools' together: one pool may miss more if the other misses less."""
+
+
 class Admission(StrEnum):
     """How many sequences a replica runs at once."""
 
@@ -62,6 +72,7 @@ class PlanRequest:
     minimise: CostUnit = CostUnit.USD
     slo_e2e_p99: E2eTarget | None = None
     slo_itl_p99_s: float | None = None  # between two tokens
+    slo_scope: SloScope = SloScope.POOL  # of TTFT and end to end; between tokens it is each pool's
 
     def __post_init__(self) -> None:
         _between("max_utilization", self.max_utilization, LEAST_SHARE, 1.0)
@@ -92,7 +103,8 @@ class PlanRequest:
             said.append(f"P99 end to end at most {self.slo_e2e_p99}")
         if self.slo_itl_p99_s is not None:
             said.append(f"P99 between tokens at most {gap_text(self.slo_itl_p99_s)}")
-        return ", ".join(said)
+        scope = " over the fleet" if self.slo_scope is SloScope.FLEET else ""
+        return ", ".join(said) + scope
 
     @property
     def has_further_targets(self) -> bool:

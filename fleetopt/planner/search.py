@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from fleetopt.planner.bounds import Bounds, lower_bounds
 from fleetopt.planner.contest import Ends, Sides, first_tries, settle
+from fleetopt.planner.fleet_scope import settle_together
 from fleetopt.planner.grid import ONE_POOL, Grid
 from fleetopt.planner.loose import surely_meets
 from fleetopt.planner.pool import Sums, least_replicas
+from fleetopt.planner.request import SloScope
+from fleetopt.planner.service import REQUESTS
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -54,13 +57,21 @@ def cells_at(grid: Grid, boundary_tokens: int | None) -> Index:
 
 
 def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | None:
-    """The cheapest fleet among these cells, or None where none meets the target.
+    """The cheapest fleet among these cells, or None where none meets the target."""
+    bound = bound or lower_bounds(grid)
+    apart = _cheapest_apart(grid, cells, bound)
+    if grid.request.slo_scope is SloScope.POOL:
+        return apart
+    return _cheapest_together(grid, cells[cells != ONE_POOL], bound, apart) or apart
+
+
+def _cheapest_apart(grid: Grid, cells: Index, bound: Bounds) -> Fleet | None:
+    """The cheapest fleet each of whose pools meets the target by itself.
 
     Where utilisation decides, the cell with the lowest bound is shown to be enough. Else a few
     cells that differ are sized first, so that few of the others are left to be looked at. Ties
     go to one pool, and else mostly to the smaller load.
     """
-    bound = bound or lower_bounds(grid)
     order = bound.total[cells]
     nearest = _lowest(order, _FIRST_LOOK)
     if nearest.size == 0:
@@ -82,6 +93,28 @@ def cheapest(grid: Grid, cells: Index, bound: Bounds | None = None) -> Fleet | N
         best = _settled(grid, _candidates(grid, bound, cells[nearest]), best) or best
         order[nearest] = np.inf
     return best
+
+
+def _cheapest_together(grid: Grid, cells: Index, bound: Bounds, best: Fleet | None) -> Fleet | None:
+    """The cheapest fleet of two pools that meet the target together, if it is cheaper."""
+    order, found = bound.total[cells].copy(), None
+    while True:
+        limit = best.cost_per_h if best else np.inf
+        order[order >= limit] = np.inf
+        nearest = _lowest(order, _FIRST_LOOK)
+        if nearest.size == 0:
+            return found
+        order[nearest] = np.inf
+        some = _candidates(grid, bound, cells[nearest])
+        some = some.take(np.flatnonzero(some.total < limit * (1.0 - _ROUNDING)))
+        if not some.cells.size:
+            continue
+        requests = np.stack([some.short.per_s[REQUESTS], some.long.per_s[REQUESTS]])
+        weights = (requests / np.maximum(requests.sum(axis=0), 1e-300)).ravel()
+        sides = Sides.of(grid, some.cells, some.short, some.long, some.fixed)
+        settled = settle_together(grid, sides, weights, limit * (1.0 - _ROUNDING))
+        if settled is not None:
+            best = found = _fleet(grid, some, *settled)
 
 
 def _scouts(grid: Grid, cells: Index, order: Array) -> Index:
@@ -187,7 +220,11 @@ def _settled(
     settled = settle(grid, sides, ends, limit, rounds=rounds)
     if settled is None:
         return None
-    at, (short, long) = settled
+    return _fleet(grid, found, *settled)
+
+
+def _fleet(grid: Grid, found: _Candidates, at: int, counts: Array) -> Fleet:
+    short, long = counts
     prices = grid.request.short_rate.per_replica, grid.request.long_rate.per_replica
     cost = float(short * prices[0] + long * prices[1] + found.fixed[at])
     return Fleet(int(found.cells[at]), int(short), int(long), cost)
