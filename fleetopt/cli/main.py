@@ -18,6 +18,7 @@ from fleetopt.cli import (
     profile,
     profiles,
     replay,
+    sieve,
     simulate,
     up,
     watch,
@@ -66,6 +67,7 @@ app.command("demo")(demo.demo)
 app.command("profiles")(profiles.profiles)
 app.add_typer(config.app, name="config")
 app.add_typer(profile.app, name="profile")
+app.add_typer(sieve.app, name="sieve")
 
 
 def main(argv: list[str] | None = None) -> int:
