@@ -48,7 +48,7 @@ def run(engine: EngineProfile, lengths: RequestStream, offered_per_s: float, see
     stream = resampled_stream(lengths, offered_per_s, max(count, 2), seed)
     is_served = _fits(engine, stream)
     served = stream.take(is_served)
-    arrival_s, end_s = served.arrival_s, _ends(engine, served)
+    arrival_s, (_, end_s) = served.arrival_s, times_s(engine, served)
     from_s, until_s = WARM_UP_SHARE * window_s, float(stream.arrival_s[-1])
     inside = arrival_s >= from_s
     arrived = int((stream.arrival_s >= from_s).sum())
@@ -69,7 +69,7 @@ def capacity_per_s(engine: EngineProfile, lengths: RequestStream) -> float:
     """
     served = lengths.take(_fits(engine, lengths))
     stream = resampled_stream(served, 1e6, _OVERLOAD_REQUESTS, seed=0)
-    ends_s = np.sort(_ends(engine, stream))
+    ends_s = np.sort(times_s(engine, stream)[1])
     first, last = int(0.3 * ends_s.size), int(0.8 * ends_s.size)
     return float((last - first) / (ends_s[last] - ends_s[first]))
 
@@ -78,8 +78,13 @@ def _fits(engine: EngineProfile, stream: RequestStream) -> NDArray[np.bool_]:
     return np.asarray(stream.total_tokens <= min(CONTEXT_TOKENS, engine.kv_capacity_tokens - 1))
 
 
-def _ends(engine: EngineProfile, stream: RequestStream) -> NDArray[np.float64]:
-    """Return when each request has its last token, on one replica with a paged cache."""
+def times_s(
+    engine: EngineProfile, stream: RequestStream
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return when each request has its first and its last token.
+
+    On one replica, whose cache is paged.
+    """
     slots = min(MAX_NUM_SEQS, len(stream))
     loop = engine_of(engine, slots, engine.kv_capacity_tokens, False, (0.0, np.inf))
     requests = requests_of(
@@ -88,4 +93,4 @@ def _ends(engine: EngineProfile, stream: RequestStream) -> NDArray[np.float64]:
     state = idle(1, slots)
     advance(loop, requests, state, 0, len(stream))
     drain(loop, requests, state)
-    return np.asarray(column(requests, "end_s"))
+    return column(requests, "first_token_s"), column(requests, "end_s")

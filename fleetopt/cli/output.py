@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     INFEASIBLE = 3
+    UNDECIDED = 4
     INTERRUPTED = 130
     TERMINATED = 143
 

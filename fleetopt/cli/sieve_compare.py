@@ -72,7 +72,7 @@ def compare(
       fleetopt sieve compare grid.csv --gpus 32 --policy sieve,random --orders 50
       fleetopt sieve compare grid.csv --classes mine.toml --no-prior --output json
     """
-    from fleetopt.cli.sieve_text import comparison_json, show_comparison
+    from fleetopt.cli.sieve_compare_text import comparison_json, show_comparison
     from fleetopt.connectors.sieve_grid import read_table
     from fleetopt.planner.sieve.compare import compare as compared
     from fleetopt.planner.sieve.evidence import Noise

@@ -11,6 +11,7 @@ from fleetopt.errors import ConfigError
 from fleetopt.planner.bins import EDGES_TOKENS
 from fleetopt.planner.engine import EngineProfile
 from fleetopt.planner.figures import fleet_at
+from fleetopt.planner.outcome import Plan
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.sieve.grid import Grid
 from fleetopt.planner.sieve.prior import Prior
@@ -91,6 +92,15 @@ def predict(
     return Prior(speeds, throughput, p99)
 
 
+def capacity_per_s(engine: EngineProfile, workload: Workload, context_tokens: int) -> float | None:
+    """Return the rate at which one replica is full; None if it can't serve these requests."""
+    window = _window(engine, workload, context_tokens)
+    if window is None:
+        return None
+    utilization = _alone(engine, workload.scaled_to(1.0), window).short.utilization
+    return 1.0 / utilization if utilization > 0.0 else None
+
+
 def at_speed(engine: EngineProfile, speed: float) -> EngineProfile:
     """Return the engine with all its times divided by `speed`."""
     return replace(engine, **{name: getattr(engine, name) / speed for name in _TIMES})
@@ -106,10 +116,7 @@ def one_replica(
     window = _window(engine, workload, context_tokens)
     if window is None:
         return 0.0, np.inf
-    request = PlanRequest(
-        engine, engine, window, _ANY_TTFT, gamma_max=1.0, preemption_probability=_OFTEN
-    )
-    plan = fleet_at(workload.scaled_to(offered_per_s), request, window, 1.0, (1, 0))
+    plan = _alone(engine, workload.scaled_to(offered_per_s), window)
     utilization = plan.short.utilization
     served_per_s = offered_per_s * (1.0 - plan.unservable_share)
     if utilization >= 1.0:
@@ -118,6 +125,14 @@ def one_replica(
     if plan.unservable_share > UNSERVED_MAX or p99_s > _LONGEST_P99_S:
         p99_s = np.inf
     return served_per_s, p99_s
+
+
+def _alone(engine: EngineProfile, workload: Workload, window_tokens: int) -> Plan:
+    """Return the figures of a fleet of one replica."""
+    request = PlanRequest(
+        engine, engine, window_tokens, _ANY_TTFT, gamma_max=1.0, preemption_probability=_OFTEN
+    )
+    return fleet_at(workload, request, window_tokens, 1.0, (1, 0))
 
 
 def _window(engine: EngineProfile, workload: Workload, context_tokens: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What the sieve found, in words and in JSON."""
+"""How policies compare, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -103,14 +103,18 @@ def _summary(one: Summary, names: Sequence[str]) -> dict[str, Any]:
     return {
         "policy": one.policy.value,
         "orders": one.orders,
-        "gpu_s_to_oracle": one.gpu_s_to_oracle._asdict(),
-        "gpu_s_to_stop": one.gpu_s_to_stop._asdict(),
-        "saving_ratio": one.saving._asdict(),
+        "gpu_s_to_oracle": _estimate(one.gpu_s_to_oracle),
+        "gpu_s_to_stop": _estimate(one.gpu_s_to_stop),
+        "saving_ratio": _estimate(one.saving),
         "saving_ratio_by_class": {
-            name: saving._asdict() for name, saving in zip(names, one.saving_by_class, strict=True)
+            name: _estimate(saving) for name, saving in zip(names, one.saving_by_class, strict=True)
         },
         "mean_regret_fulfilment": one.regret_fulfilment,
         "worst_regret_fulfilment": one.worst_regret_fulfilment,
         "mean_regret_per_s": one.regret_per_s,
         "false_certificates": one.wrong_certificates,
     }
+
+
+def _estimate(estimate: Estimate) -> dict[str, float]:
+    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
