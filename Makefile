@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench bench-compress validate chaos clean
+.PHONY: help demo test check bench bench-compress bench-sieve validate chaos clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -33,6 +33,9 @@ bench: $(STAMP) ## measure, and write the tables that docs/benchmarks.md shows
 
 bench-compress: $(STAMP) ## measure compression, and write the tables of docs/compression.md
 	$(BIN)/python -m benchmarks gate compression compression-speed compression-pool
+
+bench-sieve: $(STAMP) ## compare ways to choose benchmark runs, and write the tables of docs/sieve.md
+	$(BIN)/python -m benchmarks sieve
 
 validate: $(STAMP) ## hold plans against simulations, and write docs/validation.md
 	$(BIN)/python -m validation

@@ -31,13 +31,14 @@ from benchmarks import (
     tables,
 )
 from benchmarks.counted import MismatchError
+from benchmarks.sieve import measure as sieve
 from fleetopt.errors import FleetOptError
 from fleetopt.pipeline.embedded import EmbeddedBroker, EmbeddedRedis
 from scripts.apache_kafka import ApacheKafka, missing_tools
 
 EXAMPLES: Final = """\
 examples:
-  python -m benchmarks                          everything into docs/, 15 to 20 minutes
+  python -m benchmarks                          everything into docs/, 30 to 40 minutes
   python -m benchmarks --quick                  everything, small, shown only, under 2 minutes
   python -m benchmarks ingest --kafka apache    ingest from Apache Kafka only (needs Java and Maven)
   python -m benchmarks peer                     the published simulator beside ours; installs it
@@ -142,6 +143,12 @@ def measure_route(options: argparse.Namespace) -> tuple[Any, list[report.Table]]
     return figures, route.route_tables(figures)
 
 
+def measure_sieve(options: argparse.Namespace) -> tuple[Any, list[report.Table]]:
+    """Compare policies of profiling on the reference grids."""
+    figures = sieve.measure(sieve.QUICK_ORDERS if options.quick else sieve.ORDERS)
+    return figures, sieve.sieve_tables(figures)
+
+
 BENCHMARKS: Final[dict[str, Measure]] = {
     "sketch": measure_sketch,
     "ingest": measure_ingest,
@@ -155,6 +162,7 @@ BENCHMARKS: Final[dict[str, Measure]] = {
     "compression": measure_compression,
     "compression-speed": measure_compression_speed,
     "compression-pool": measure_compression_pool,
+    "sieve": measure_sieve,
 }
 _BROKERS: Final = {"embedded": "Embedded broker (Tansu)", "apache": "Apache Kafka"}
 

@@ -22,6 +22,7 @@ from rich.table import Table as RichTable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 COMPRESSION_PAGE: Final = PAGE.with_name("compression.md")
+SIEVE_PAGE: Final = PAGE.with_name("sieve.md")
 _PROGRAM: Final = ("fleetopt", "benchmarks", "validation", "pyproject.toml")
 _VERSIONS: Final = (
     "aiokafka",
@@ -99,6 +100,8 @@ class Machine:
 
 def page_of(name: str) -> Path:
     """Return the page that shows a benchmark's tables."""
+    if name == "sieve":
+        return SIEVE_PAGE
     return COMPRESSION_PAGE if name.startswith(("compression", "gate")) else PAGE
 
 
