@@ -13,7 +13,7 @@ from fleetopt.planner.outcome import BaselineName
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleetopt.planner.recommendation import PoolRecord, Recommendation
+    from fleetopt.planner.recommendation import PoolRecord, ProfileEffect, Recommendation
 
 _INDENT = "    "
 
@@ -55,6 +55,15 @@ def _lines(it: Recommendation) -> Iterator[str]:
             f"{tokens(tried.attempted)} tried{kept}, not eligible "
             f"{percent(tried.not_eligible_share, 0)}, failed {percent(tried.failed_share, 0)}"
         )
+    if it.depends_on:
+        figures = [f"{one.figure} of {one.profile} ({_effect(one)})" for one in it.depends_on]
+        yield f"{_INDENT}depends most on: {', '.join(figures)}"
+    for check in it.profile_checks:
+        yield (
+            f"{_INDENT}{check.pool} pool's P99 TTFT seen {seconds(check.observed_ttft_p99_s)}, "
+            f"predicted {seconds(check.predicted_low_s)} to {seconds(check.predicted_high_s)}: "
+            f"{check.state.value}"
+        )
     yield f"{_INDENT}because: {', '.join(reason.value for reason in it.reasons)}"
     if it.regret_ratio is not None:
         drift = f"; {it.drift.text}" if it.drift.text else ""
@@ -66,6 +75,12 @@ def _lines(it: Recommendation) -> Iterator[str]:
         yield f"{_INDENT}infeasible: {it.infeasible.text}{hint}"
     for alert in it.alerts:
         yield f"{_INDENT}ALERT {alert.kind.value}: {alert.text}"
+
+
+def _effect(one: ProfileEffect) -> str:
+    if one.cost_ratio is None:
+        return "a tenth worse: no fleet meets the target"
+    return f"a tenth worse: {percent(one.cost_ratio)} more"
 
 
 def headline(it: Recommendation) -> str:

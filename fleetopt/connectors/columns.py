@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from fleetopt.planner.bytes_per_token import UNKNOWN_CATEGORY
 from fleetopt.planner.compression_outcomes import CompressionOutcome
 from fleetopt.planner.moments import Compressibility
+from fleetopt.planner.ttft_counts import TTFT_UNKNOWN
 
-Whole = TypeVar("Whole", np.int64, np.int8)
+Whole = TypeVar("Whole", np.int64, np.int16, np.int8)
 
 MAX_TOKENS: Final = 1 << 30
 """Token counts above this are taken for corruption, not for a prompt."""
@@ -90,6 +91,8 @@ class RequestColumns:
     """CompressionOutcome, or NOT_TRIED; None where none was tried."""
     sent_prompt_tokens: NDArray[np.int64] | None = None
     """After compression; kept with `compression`."""
+    ttft_cell: NDArray[np.int16] | None = None
+    """Of the observed time to first token and its pool, or TTFT_UNKNOWN; None where all are."""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -107,6 +110,7 @@ class RequestColumns:
             None if self.category is None else self.category[rows],
             None if self.compression is None else self.compression[rows],
             None if self.sent_prompt_tokens is None else self.sent_prompt_tokens[rows],
+            None if self.ttft_cell is None else self.ttft_cell[rows],
         )
 
 
@@ -125,6 +129,7 @@ def concatenate(parts: list[RequestColumns]) -> RequestColumns:
         _joined([part.category for part in parts], parts, UNKNOWN_CATEGORY),
         _joined([part.compression for part in parts], parts, NOT_TRIED),
         _joined([part.sent_prompt_tokens for part in parts], parts, 0),
+        _joined([part.ttft_cell for part in parts], parts, TTFT_UNKNOWN),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,6 +23,7 @@ from fleetopt.connectors.columns import (
 from fleetopt.connectors.wire import COLUMNS_VERSION, Rejected, Rejection, RequestBatch, RequestLog
 from fleetopt.planner.bytes_per_token import CATEGORIES, UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility
+from fleetopt.planner.ttft_counts import POOLS, TTFT_UNKNOWN, ttft_cells
 
 MAX_DETAIL: Final = 300
 _MEASURED: Final = frozenset({None, "ok"})
@@ -37,6 +40,8 @@ class _Row(NamedTuple):
     category: int
     compression: int
     sent_prompt_tokens: int
+    ttft_s: float | None
+    pool: int | None
 
 
 CATEGORY_CODES: Final[dict[str | None, int]] = {
@@ -47,7 +52,7 @@ CATEGORY_CODES: Final[dict[str | None, int]] = {
 
 def columns_of_records(records: list[RequestLog]) -> RequestColumns:
     """Turn records of one fleet into columns."""
-    return RequestColumns(
+    columns = RequestColumns(
         np.array([record.arrival_s for record in records], dtype=np.float64),
         np.array(
             [
@@ -67,6 +72,22 @@ def columns_of_records(records: list[RequestLog]) -> RequestColumns:
         _cached_of_records(records),
         *_bytes_of_records(records),
         *_outcomes_of_records(records),
+    )
+    pools = [None if record.pool is None else POOLS.index(record.pool) for record in records]
+    return replace(columns, ttft_cell=_ttfts([record.ttft_s for record in records], pools))
+
+
+def _ttfts(
+    ttft_s: Sequence[float | None] | None, pools: Sequence[int | None] | None
+) -> NDArray[np.int16] | None:
+    """Return the cells of observed times to first token; None where no log has both."""
+    if ttft_s is None or pools is None:
+        return None
+    if all(one is None or pool is None for one, pool in zip(ttft_s, pools, strict=True)):
+        return None
+    return ttft_cells(
+        [math.nan if one is None else one for one in ttft_s],
+        [TTFT_UNKNOWN if pool is None else pool for pool in pools],
     )
 
 
@@ -123,7 +144,7 @@ def columns_of_batch(batch: RequestBatch) -> RequestColumns:
     measured = sent_tokens > 0
     if batch.s is not None:
         measured &= np.array(batch.s, dtype=np.int64) == 0
-    return RequestColumns(
+    columns = RequestColumns(
         np.array(batch.ts, dtype=np.float64),
         sent_tokens if batch.q is None else np.array(batch.q, dtype=np.int64),
         np.array(batch.o, dtype=np.int64),
@@ -135,6 +156,7 @@ def columns_of_batch(batch: RequestBatch) -> RequestColumns:
         *_bytes_of_batch(batch),
         *_outcomes_of_batch(batch, sent_tokens),
     )
+    return replace(columns, ttft_cell=_ttfts(batch.t, batch.w))
 
 
 def _outcomes_of_batch(
@@ -239,6 +261,8 @@ def _row(batch: LooseBatch, at: int, codec: Codec) -> _Row | tuple[Rejection, st
         UNKNOWN_CATEGORY if cells["k"] is None else cells["k"],
         NOT_TRIED if cells["r"] is None else cells["r"],
         cells["p"],
+        cells["t"],
+        cells["w"],
     )
 
 
@@ -268,4 +292,5 @@ def _columns_of_rows(
         np.array([row.sent_prompt_tokens for row in rows], dtype=np.int64)
         if has_outcomes
         else None,
+        _ttfts([row.ttft_s for row in rows], [row.pool for row in rows]),
     )

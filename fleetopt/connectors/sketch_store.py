@@ -56,7 +56,7 @@ end
 return {1, ARGV[2]}
 """
 
-LAYOUT_VERSION: Final = 3
+LAYOUT_VERSION: Final = 4
 """Of the bytes stored. Another one makes other keys, so that old sketches are never misread: a
 worker finds none, and rebuilds them from the log's last window."""
 

@@ -27,6 +27,7 @@ from fleetopt.planner.compression_outcomes import (
     outcome_counts,
 )
 from fleetopt.planner.moments import MOMENTS, TokenMoments
+from fleetopt.planner.ttft_counts import TtftCounts, no_ttfts, ttft_counts
 
 CENTROIDS: Final = 100
 CELLS: Final = 60
@@ -47,6 +48,8 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     ratio_counts: bytes = b""  # uint32, those counts
     outcome_rows: bytes = b""  # uint16, indices of the rows of outcomes that are not all zero
     outcomes: bytes = b""  # int64, those rows
+    ttft_cells: bytes = b""  # uint16, indices of the counts of times to first token that are not 0
+    ttft_counts: bytes = b""  # int64, those counts
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -64,7 +67,7 @@ def cells_in(slice_s: int) -> int:
 
 
 class Sketch:
-    """Requests of one slice: moments, arrival counts, digests, bytes per token, outcomes."""
+    """Requests of one slice: moments, arrivals, digests, bytes per token, outcomes, TTFTs."""
 
     __slots__ = (
         "arrivals",
@@ -74,6 +77,7 @@ class Sketch:
         "prompt_tokens",
         "ratios",
         "total_tokens",
+        "ttfts",
     )
 
     def __init__(self, cells: int) -> None:
@@ -85,6 +89,8 @@ class Sketch:
         """Bytes per prompt token; None where no log says how many bytes its prompt had."""
         self.outcomes: OutcomeCounts | None = None
         """What compressions came to; None where no log says that one was tried."""
+        self.ttfts: TtftCounts | None = None
+        """Observed times to first token; None where no log says both the time and the pool."""
         self.total_tokens = TDigest(max_centroids=CENTROIDS)
         self.prompt_tokens = TDigest(max_centroids=CENTROIDS)
 
@@ -131,6 +137,8 @@ class Sketch:
                     columns.compressibility,
                 )
             )
+        if columns.ttft_cell is not None:
+            self._add_ttfts(ttft_counts(columns.ttft_cell))
         total_tokens = columns.prompt_tokens + columns.completion_tokens
         # fastdigest reads a list of floats 3 times as fast as an array.
         self.total_tokens.batch_update(total_tokens.astype(np.float64).tolist())
@@ -150,6 +158,8 @@ class Sketch:
             self._add_ratios(other.ratios)
         if other.outcomes is not None:
             self._add_outcomes(other.outcomes)
+        if other.ttfts is not None:
+            self._add_ttfts(other.ttfts)
         self.total_tokens.merge_inplace(other.total_tokens)
         self.prompt_tokens.merge_inplace(other.prompt_tokens)
 
@@ -160,6 +170,10 @@ class Sketch:
     def _add_outcomes(self, counts: OutcomeCounts) -> None:
         if counts.any():
             self.outcomes = counts if self.outcomes is None else self.outcomes + counts
+
+    def _add_ttfts(self, counts: TtftCounts) -> None:
+        if counts.any():
+            self.ttfts = counts if self.ttfts is None else self.ttfts + counts
 
     def quantile(self, fraction: float) -> float | None:
         """Return total tokens that this share of requests does not exceed.
@@ -220,6 +234,8 @@ class Sketch:
         outcomes = no_outcomes() if self.outcomes is None else self.outcomes
         outcomes = outcomes.reshape(-1, OUTCOME_SUMS)
         tried = np.flatnonzero(outcomes.any(axis=1))
+        ttfts = (no_ttfts() if self.ttfts is None else self.ttfts).reshape(-1)
+        timed = np.flatnonzero(ttfts)
         stored = _encoder.encode(
             _Stored(
                 LAYOUT_VERSION,
@@ -233,6 +249,8 @@ class Sketch:
                 ratios[seen].tobytes(),
                 tried.astype(np.uint16).tobytes(),
                 outcomes[tried].tobytes(),
+                timed.astype(np.uint16).tobytes(),
+                ttfts[timed].tobytes(),
             )
         )
         return _checksum(stored) + stored
@@ -272,6 +290,11 @@ class Sketch:
                 sums = np.frombuffer(stored.outcomes, dtype=np.int64)
                 outcomes.reshape(-1, OUTCOME_SUMS)[tried] = sums.reshape(len(tried), OUTCOME_SUMS)
                 sketch.outcomes = outcomes
+            if stored.ttft_cells:
+                ttfts = no_ttfts()
+                timed = np.frombuffer(stored.ttft_cells, dtype=np.uint16)
+                ttfts.reshape(-1)[timed] = np.frombuffer(stored.ttft_counts, dtype=np.int64)
+                sketch.ttfts = ttfts
             sketch.total_tokens = TDigest.from_bytes(stored.total_tokens)
             sketch.prompt_tokens = TDigest.from_bytes(stored.prompt_tokens)
         except (msgspec.DecodeError, ValueError, IndexError) as error:

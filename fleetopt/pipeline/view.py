@@ -50,7 +50,8 @@ def event_of(seen: FleetView, trigger: Trigger) -> Event:
     if seen.workload is None and seen.evidence is not None:
         return Idle(seen.evidence)
     lengths = _lengths(seen.sketch)
-    return Observed(seen.workload, seen.evidence, trigger, lengths, seen.bytes_per_token)
+    ttfts = seen.sketch.ttfts
+    return Observed(seen.workload, seen.evidence, trigger, lengths, seen.bytes_per_token, ttfts)
 
 
 def _lengths(sketch: Sketch) -> Lengths | None:

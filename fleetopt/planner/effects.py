@@ -11,6 +11,7 @@ from fleetopt.planner.recommendation import (
     Lengths,
     Recommendation,
 )
+from fleetopt.planner.ttft_counts import TtftCounts
 from fleetopt.planner.workload import Workload
 
 Details = tuple[tuple[str, str | int | float], ...]
@@ -35,6 +36,8 @@ class Observed:
     """Better percentiles than the workload's bins give, where a digest was kept."""
     bytes_per_token: Mapping[str, BytesPerToken] = field(default_factory=dict)
     """By category, where request logs say how many bytes a prompt had."""
+    ttfts: TtftCounts | None = None
+    """Observed times to first token, where request logs say them and the pool."""
 
 
 @dataclass(frozen=True, slots=True)

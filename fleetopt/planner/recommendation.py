@@ -51,6 +51,17 @@ class AlertKind(StrEnum):
     BOUNDARY_DRIFT = "boundary_drift"
     TRAFFIC_UNKNOWN = "traffic_unknown"
     SLO_INFEASIBLE = "slo_infeasible"
+    PROFILE_MISMATCH = "profile_mismatch"
+
+
+class CheckState(StrEnum):
+    """Whether a pool's observed P99 TTFT is what its profile predicts."""
+
+    UNKNOWN = "unknown"
+    """Too few requests to tell."""
+    INSIDE = "inside"
+    SUSPECTED = "suspected"
+    OUTSIDE = "outside"
 
 
 class PublishReason(StrEnum):
@@ -138,6 +149,37 @@ class CompressionRecord:
     not_eligible_share: float
     failed_share: float
     kept_share: float | None  # tokens after, of tokens before, of the compressed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileEffect:
+    """What the fleet costs more, as a ratio, if one figure of a profile is a tenth worse.
+
+    Null where no fleet would meet the target then.
+    """
+
+    profile: str
+    figure: str
+    cost_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileCheck:
+    """A pool's observed P99 TTFT against what its engine profile predicts, give or take.
+
+    `measurement` is the one most worth taking where the pool is outside, else null.
+    """
+
+    pool: str
+    profile: str
+    requests: int
+    observed_ttft_p99_s: float
+    predicted_low_s: float
+    predicted_high_s: float
+    state: CheckState
+    windows_in_row: int
+    counted_to_s: float | None
+    measurement: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +330,8 @@ class Recommendation:
     cost_usd_per_h: float | None
     bytes_per_token: dict[str, BytesPerToken] = field(default_factory=dict)  # by category
     compression: CompressionRecord | None = None  # None where nobody tried
+    depends_on: tuple[ProfileEffect, ...] = ()  # the most first
+    profile_checks: tuple[ProfileCheck, ...] = ()  # of pools whose logs say their TTFT
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

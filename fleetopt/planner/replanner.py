@@ -31,6 +31,8 @@ from fleetopt.planner.effects import (
     Trigger,
 )
 from fleetopt.planner.outcome import Infeasible
+from fleetopt.planner.profile_check import after_checks, check_profiles
+from fleetopt.planner.profile_effects import profile_effects
 from fleetopt.planner.recommendation import (
     AlertKind,
     BaselineRecord,
@@ -42,6 +44,8 @@ from fleetopt.planner.recommendation import (
     InfeasibleRecord,
     Lengths,
     PlanRecord,
+    ProfileCheck,
+    ProfileEffect,
     PublishReason,
     Recommendation,
     Status,
@@ -54,6 +58,7 @@ from fleetopt.planner.record import (
     plan_record,
 )
 from fleetopt.planner.request import PlanRequest
+from fleetopt.planner.ttft_counts import TtftCounts
 from fleetopt.planner.workload import Workload
 
 __all__ = [
@@ -135,7 +140,9 @@ def step(
     if event.evidence is None:
         raise InputError(f"fleet {config.fleet!r}: a workload was observed without its evidence")
     lengths = event.lengths or lengths_of(event.workload)
-    window = _Window(event.workload, event.evidence, lengths, event.bytes_per_token, now_s)
+    window = _Window(
+        event.workload, event.evidence, lengths, event.bytes_per_token, event.ttfts, now_s
+    )
     return _replan(state, event, window, config)
 
 
@@ -157,6 +164,7 @@ class _Window:
     evidence: Evidence
     lengths: Lengths
     bytes_per_token: Mapping[str, BytesPerToken]
+    ttfts: TtftCounts | None
     now_s: float
 
 
@@ -244,6 +252,18 @@ def _feasible(
         window.now_s,
         config,
     )
+    checks: tuple[ProfileCheck, ...] = ()
+    if last is not None and last.active is not None and choice.moved_from is None:
+        checks = check_profiles(
+            last.profile_checks,
+            last.active,
+            window.workload,
+            window.evidence,
+            window.ttfts,
+            config.request,
+            config.drift,
+        )
+    alerts, doubts = after_checks(alerts, checks, config.fleet, window.now_s)
     is_pinned = last is not None and last.active is not None and choice.moved_from is None
     body = _Body(
         status=Status.OK,
@@ -257,8 +277,23 @@ def _feasible(
         baselines=baseline_records(choice.optimal.baselines, choice.active),
         infeasible=None,
         alerts=alerts,
+        depends_on=_effects(last, choice, window, config),
+        profile_checks=checks,
     )
-    return _recommendation(last, body, window, config), told
+    return _recommendation(last, body, window, config), (*told, *doubts)
+
+
+def _effects(
+    last: Recommendation | None, choice: Choice, window: _Window, config: ReplanConfig
+) -> tuple[ProfileEffect, ...]:
+    """What the plan depends on; looked at again when the fleet is another one."""
+    before = None if last is None else last.active
+    if last is not None and before is not None and last.depends_on:
+        same = (before.boundary_tokens, before.gamma, before.short.replicas, before.long_replicas)
+        now = choice.active
+        if same == (now.boundary_tokens, now.gamma, now.short.replicas, now.long_replicas):
+            return last.depends_on
+    return profile_effects(window.workload, config.request, choice.active.boundary_tokens)
 
 
 def _infeasible(
@@ -303,6 +338,8 @@ class _Body:
     baselines: tuple[BaselineRecord, ...]
     infeasible: InfeasibleRecord | None
     alerts: tuple[FiringAlert, ...]
+    depends_on: tuple[ProfileEffect, ...] = ()
+    profile_checks: tuple[ProfileCheck, ...] = ()
 
 
 def _recommendation(
@@ -341,6 +378,8 @@ def _recommendation(
         cost_usd_per_h=active.cost_usd_per_h if active else None,
         bytes_per_token=dict(window.bytes_per_token),
         compression=compression_record(window.workload.outcomes),
+        depends_on=body.depends_on,
+        profile_checks=body.profile_checks,
     )
 
 

@@ -27,7 +27,9 @@ from fleetopt.planner.bytes_per_token import CATEGORIES, UNKNOWN_CATEGORY
 from fleetopt.planner.moments import Compressibility, TokenMoments
 
 ARRAYS = ("arrival_s", "prompt_tokens", "completion_tokens", "compressibility", "measured")
-OPTIONAL = ("cached_tokens", "prompt_bytes", "category", "compression", "sent_prompt_tokens")
+OPTIONAL = (
+    "cached_tokens", "prompt_bytes", "category", "compression", "sent_prompt_tokens", "ttft_cell",
+)  # fmt: skip
 
 
 def columns(rows: int) -> RequestColumns:
@@ -95,6 +97,14 @@ def test_every_category_of_the_wire_has_a_class_and_silence_is_unknown() -> None
 def test_the_limits_are_within_what_the_planner_takes(tokens: int) -> None:
     moments = TokenMoments.from_requests([tokens], [tokens])
     assert moments.count == 1
+
+
+def test_first_tokens_stay_unknown_beside_parts_that_say_them() -> None:
+    told = replace(columns(2), ttft_cell=np.array([144, 3], dtype=np.int16))
+    joined = concatenate([columns(1), told]).take(slice(0, 2)).ttft_cell
+    assert joined is not None
+    assert joined.tolist() == [-1, 144]
+    assert concatenate([columns(1), columns(2)]).ttft_cell is None
 
 
 def test_every_outcome_of_a_compression_has_a_place() -> None:

@@ -276,6 +276,22 @@ def test_outcomes_of_compression_go_with_the_tokens_sent(encode: Encode) -> None
         assert found.prompt_tokens.tolist() == [90, 9, 8][:rows]
 
 
+@FORMATS
+def test_times_to_first_token_go_with_their_pool(encode: Encode) -> None:
+    first = [{"ttft_s": 1.0, "pool": "long"}, {"ttft_s": 0.5}, {"pool": "short"}, {}]
+    decoded = decode_message(encode([RECORD | one for one in first]))
+    of_records = columns_of_records(decoded.records)
+    batch = {"v": 1, "fleet": "f", "ts": [1.5] * 4, "p": [9] * 4, "o": [1] * 4}
+    batch |= {"t": [1.0, 0.5, None, None], "w": [1, None, 0, None]}
+    bad = batch | {"w": [1, None, 0, 7]}
+    whole, judged = (decode_message(encode(each)).batches[0].columns for each in (batch, bad))
+    for found, rows in ((of_records, 4), (whole, 4), (judged, 3)):
+        assert found.ttft_cell is not None
+        assert found.ttft_cell.tolist() == [144, -1, -1, -1][:rows]
+    silent = decode_message(encode(batch | {"w": None})).batches[0].columns
+    assert silent.ttft_cell is None
+
+
 def test_what_we_encode_we_decode() -> None:
     sent = RequestBatch(1, "f", [1.5, 2.5], [1, 2], [3, 4], c=[0, 1], src="s", seq=2, until_s=3.0)
     (batch,) = decode_message(encode_batch(sent)).batches

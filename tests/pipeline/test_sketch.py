@@ -285,8 +285,8 @@ def test_a_sketch_of_another_version_says_so(version: int) -> None:
 
 def test_another_layout_has_another_version_and_other_keys() -> None:
     fields = msgspec.msgpack.decode(Sketch.for_slice(SLICE_S).to_bytes()[4:])
-    assert (len(fields), MOMENTS) == (11, 8), "raise LAYOUT_VERSION with any change of the bytes"
-    assert (fields[0], sketch_epoch("id", 60)) == (3, "id:60s:v3")
+    assert (len(fields), MOMENTS) == (13, 8), "raise LAYOUT_VERSION with any change of the bytes"
+    assert (fields[0], sketch_epoch("id", 60)) == (4, "id:60s:v4")
 
 
 def test_cached_tokens_are_kept_and_unknown_ones_are_counted_apart() -> None:
@@ -301,6 +301,21 @@ def test_cached_tokens_are_kept_and_unknown_ones_are_counted_apart() -> None:
     assert again.moments == sketch.moments
     unmeasured = replace(told, measured=np.zeros(4, dtype=np.bool_))
     assert sketch_of(unmeasured).cache_known_count == 0
+
+
+def test_first_tokens_are_kept_by_pool_and_merge_exactly() -> None:
+    tokens = np.array([100, 200, 300, 400])
+    told = replace(columns(tokens, tokens), ttft_cell=np.array([-1, 3, 3, 144], dtype=np.int16))
+    sketch = sketch_of(told, columns(tokens, tokens))
+    assert sketch.ttfts is not None
+    assert (sketch.ttfts[0, 3], sketch.ttfts[1, 48], sketch.ttfts.sum()) == (2, 1, 3)
+    sketch.merge(sketch_of(told))
+    again = Sketch.from_bytes(sketch.to_bytes())
+    assert again.ttfts is not None
+    assert again.ttfts.sum() == 6
+    assert sketch_of(columns(tokens, tokens)).ttfts is None
+    unmeasured = replace(told, measured=np.zeros(4, dtype=np.bool_))
+    assert sketch_of(unmeasured).ttfts is None
 
 
 def with_bytes(tokens: list[int], sizes: list[int], codes: list[int]) -> RequestColumns:
