@@ -278,10 +278,15 @@ def test_outcomes_of_compression_go_with_the_tokens_sent(encode: Encode) -> None
 
 @FORMATS
 def test_times_to_first_token_go_with_their_pool(encode: Encode) -> None:
-    first = [{"ttft_s": 1.0, "pool": "long"}, {"ttft_s": 0.5}, {"pool": "short"}, {}]
+    first: list[dict[str, Any]] = [
+        {"ttft_s": 1.0, "pool": "long"},
+        {"ttft_s": 0.5},
+        {"pool": "short"},
+        {},
+    ]
     decoded = decode_message(encode([RECORD | one for one in first]))
     of_records = columns_of_records(decoded.records)
-    batch = {"v": 1, "fleet": "f", "ts": [1.5] * 4, "p": [9] * 4, "o": [1] * 4}
+    batch: dict[str, Any] = {"v": 1, "fleet": "f", "ts": [1.5] * 4, "p": [9] * 4, "o": [1] * 4}
     batch |= {"t": [1.0, 0.5, None, None], "w": [1, None, 0, None]}
     bad = batch | {"w": [1, None, 0, 7]}
     whole, judged = (decode_message(encode(each)).batches[0].columns for each in (batch, bad))
