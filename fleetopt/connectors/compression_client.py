@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ SILENT_AFTER: Final = 8
 """So many prompts in a row without an answer: one a `PROBE_S` is tried then, and no more."""
 
 PROBE_S: Final = 0.5
+TRACE: Final = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class _StartOverError(Exception):
@@ -130,7 +132,11 @@ class KafkaCompressor:
             await asyncio.wait(self._stopping)
 
     async def submit(
-        self, request: CompressionRequest, deadline_s: float
+        self,
+        request: CompressionRequest,
+        deadline_s: float,
+        *,
+        traceparent: str | None = None,
     ) -> Compressed | Unchanged:
         """Return what a compressor makes of a prompt, at the latest at the deadline.
 
@@ -140,6 +146,9 @@ class KafkaCompressor:
             Its id is replaced by one of this client's.
         deadline_s : float
             On the event loop's clock.
+        traceparent : str, optional
+            Goes with the prompt and with its answer, as W3C Trace Context has it; what is none is
+            left out.
 
         Raises
         ------
@@ -162,7 +171,12 @@ class KafkaCompressor:
         except InputError as error:
             return Unchanged(Reason.INVALID_PROMPT, str(error))
         headers = request_headers(
-            ReplyTo(self._reply_topic, self._partition, time.time() + deadline_s - now_s)
+            ReplyTo(
+                self._reply_topic,
+                self._partition,
+                time.time() + deadline_s - now_s,
+                traceparent.encode() if traceparent and TRACE.fullmatch(traceparent) else None,
+            )
         )
         return await self._exchange(producer, request_id, value, headers, deadline_s)
 

@@ -122,7 +122,13 @@ class CompressionPool:
             self._processes[number] = process
             self._seats[number] = asyncio.create_task(self._seat(number, process))
 
-    async def submit(self, request: CompressionRequest, deadline_s: float) -> Outcome:
+    async def submit(
+        self,
+        request: CompressionRequest,
+        deadline_s: float,
+        *,
+        traceparent: str | None = None,
+    ) -> Outcome:
         """Return what becomes of a prompt, at the latest at its deadline.
 
         Parameters
@@ -131,6 +137,8 @@ class CompressionPool:
             The prompt and its budget.
         deadline_s : float
             On the event loop's clock.
+        traceparent : str, optional
+            Plays no part: the prompt doesn't leave this process.
         """
         loop = asyncio.get_running_loop()
         now_s = loop.time()

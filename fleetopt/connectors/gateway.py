@@ -117,7 +117,11 @@ class Compressor(Protocol):
     """Whoever compresses: a `CompressionPool` in this process, or a `KafkaCompressor`."""
 
     async def submit(
-        self, request: CompressionRequest, deadline_s: float
+        self,
+        request: CompressionRequest,
+        deadline_s: float,
+        *,
+        traceparent: str | None = None,
     ) -> Compressed | Unchanged:
         """Answer by the deadline, on the event loop's clock; ServiceError: nobody is there."""
         ...
@@ -268,6 +272,7 @@ class Gateway:
         cached_prompt_tokens: int = 0,
         overhead_tokens: int | None = None,
         options: WireOptions | None = None,
+        traceparent: str | None = None,
     ) -> Answer:
         """Fit a prompt into the short pool if that can be done in time; never raises for trouble.
 
@@ -290,6 +295,8 @@ class Gateway:
             template is counted, and 1 for a text.
         options : WireOptions, optional
             For this prompt alone; what is absent is the compressor's default.
+        traceparent : str, optional
+            The request's trace: over Kafka it goes with the prompt.
         """
         if overhead_tokens is None:
             overhead_tokens = TEXT_OVERHEAD_TOKENS if isinstance(prompt, str) else 0
@@ -318,6 +325,7 @@ class Gateway:
             category,
             cached_prompt_tokens,
             options,
+            traceparent,
         )
         if isinstance(outcome, Answer):
             return outcome
@@ -338,6 +346,7 @@ class Gateway:
         category: str | None,
         cached_prompt_tokens: int,
         options: WireOptions | None,
+        traceparent: str | None,
     ) -> Compressed | Unchanged | Answer:
         try:
             request = CompressionRequest(
@@ -352,7 +361,7 @@ class Gateway:
                 options=WireOptions() if options is None else options,
             )
             async with asyncio.timeout_at(deadline_s):
-                return await compressor.submit(request, deadline_s)
+                return await compressor.submit(request, deadline_s, traceparent=traceparent)
         except TimeoutError:
             return self._long(prompt, Reason.DEADLINE, "it was not answered in time")
         except ServiceError as error:

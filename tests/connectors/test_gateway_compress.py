@@ -43,7 +43,7 @@ class Scripted:
         self._submit = submit
 
     async def submit(
-        self, request: CompressionRequest, deadline_s: float
+        self, request: CompressionRequest, deadline_s: float, *, traceparent: str | None = None
     ) -> Compressed | Unchanged:
         return await self._submit(request, deadline_s)
 

@@ -156,6 +156,25 @@ def test_an_answer_that_can_not_be_read_fails_its_prompt_only(
     run(embedded_broker, topic, talk)
 
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [(TRACE, TRACE.encode()), (None, None), ("nonsense", None), ("", None)]
+)
+def test_a_trace_goes_with_its_prompt(
+    embedded_broker: Kafka, topic: str, given: str | None, sent: bytes | None
+) -> None:
+    async def talk(client: KafkaCompressor, worker: Worker) -> None:
+        asked = asyncio.create_task(client.submit(request(), soon(), traceparent=given))
+        got, to = await worker.next()
+        assert to.traceparent == sent
+        await worker.answer(to, got.request_id.encode(), reply(got))
+        assert isinstance(await asked, Compressed)
+
+    run(embedded_broker, topic, talk)
+
+
 def test_no_more_than_the_limit_is_on_its_way(embedded_broker: Kafka, topic: str) -> None:
     async def talk(client: KafkaCompressor, worker: Worker) -> None:
         asked = [asyncio.create_task(client.submit(request(), soon())) for _ in range(2)]
