@@ -19,6 +19,7 @@ from fleetopt.compressor.cut import Cut
 from fleetopt.compressor.distinct import distinct
 from fleetopt.compressor.document import Document, UnitWords
 from fleetopt.compressor.gate import content_of_category, main_content
+from fleetopt.compressor.leads import leads_of, lifted
 from fleetopt.compressor.messages import InvalidPromptError, Text, Texts, texts_of, with_texts
 from fleetopt.compressor.options import CompressOptions
 from fleetopt.compressor.outcome import Compressed, Prompt, Reason, Stage, Unchanged
@@ -223,7 +224,9 @@ def _compress(
         )
         if options.weights == "default":
             scores[words.repeated()] -= _REPEATED_PENALTY
-    forced = np.zeros(words.n_units, np.bool_)
+        leads = leads_of(document.characters, document.unit_begin, document.unit_end)
+        scores = lifted(scores, leads)
+    forced = leads.forced.copy()
     forced[asked] = True
     forced[:_FIRST_UNITS] = True
     forced[-_LAST_UNITS:] = True
