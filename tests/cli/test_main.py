@@ -32,6 +32,10 @@ COMMANDS = [
     ["profile", "list"],
     ["profile", "show"],
     ["profiles"],
+    ["sieve", "compare"],
+    ["sieve", "example"],
+    ["sieve", "run"],
+    ["sieve", "status"],
     ["config", "check"],
     ["config", "show"],
 ]
