@@ -252,6 +252,8 @@ def _write_profiles(session: Session, path: Path) -> None:
             f"no profile of {', '.join(without)}: that takes a run that kept up, of a class whose "
             "lengths the problem gives"
         )
+    if not entries and not without:
+        print_note(f"{path} is not written: no configuration of the problem names a profile")
     if entries:
         write_page(path, profiles_toml(entries))
         print_note(f"wrote {path}")

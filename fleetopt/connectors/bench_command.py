@@ -116,8 +116,10 @@ def _printed(words: list[str], limit_s: float) -> bytes:
     finally:
         _end(process)
     if process.returncode:
-        last = said.decode(errors="replace").strip()[-_SHOWN_CHARACTERS:]
-        raise InputError(f"{words[0]} ended with exit code {process.returncode}: {last or '-'}")
+        last = said.decode(errors="replace").strip().rpartition("\n")[2][-_SHOWN_CHARACTERS:]
+        raise InputError(
+            f"{words[0]} ended with exit code {process.returncode}: {last or 'it says nothing'}"
+        )
     return printed
 
 

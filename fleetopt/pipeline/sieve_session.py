@@ -109,8 +109,9 @@ class Session:
         if self.on_failure is OnFailure.LATE:
             return self._keep(point, Finished(_ENDLESS, 0.0), reason)
         raise RunFailedError(
-            f"{grid.label(point)} failed {self.attempts} times: {reason}; mend it and run the same "
-            "command again (what is measured is kept), or count it as late with --on-failure late"
+            f"{grid.label(point)} failed {_times(self.attempts)}: {reason}; mend it and run the "
+            "same command again (what is measured is kept), or count it as late with "
+            "--on-failure late"
         )
 
     def measured_profiles(self) -> dict[str, MeasuredProfile | None]:
@@ -161,6 +162,10 @@ class Session:
         result = kept.result
         run = Run(point, result.throughput_per_s, result.completion_p99_s, kept.cost_gpu_s)
         self.evidence = self.evidence.plus(run)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def place_of(kept: JournalRun, grid: Grid) -> Point | None:

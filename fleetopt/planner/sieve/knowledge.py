@@ -37,7 +37,8 @@ def what_is_known(evidence: Evidence, grid: Grid, noise: Noise, prior: Prior | N
     measured = evidence.is_measured
     throughput, p99 = evidence.throughput_per_s(noise), evidence.completion_p99_s(noise)
     nothing, everything = np.zeros(grid.shape), np.full(grid.shape, np.inf)
-    unknown_throughput = Interval(nothing, grid.offered_per_s / 2.0, grid.offered_per_s)
+    # Whoever holds the target mostly keeps up with what is offered.
+    unknown_throughput = Interval(nothing, grid.offered_per_s, grid.offered_per_s)
     unknown_p99 = Interval(nothing, everything, everything)
     if prior is None:
         return Knowledge(
