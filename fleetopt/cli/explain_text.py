@@ -8,6 +8,7 @@ import msgspec
 
 from fleetopt.cli.output import console, cost, percent, seconds, signed_percent, table, tokens
 from fleetopt.cli.plan_text import BINDINGS, bullets
+from fleetopt.cli.recommendation_text import effect_text
 from fleetopt.planner.explain import FLAT_WITHIN, BoundaryCost, Explanation, Neighbour, Premise
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def describe_explanation(
     out.print()
     out.print(_sensitivities(why, plan, workload, request))
     bullets(out, "The target", [_ten_ms(why)])
+    bullets(out, "Profile figures that matter most", [effect_text(one) for one in why.depends_on])
 
 
 def _sizing(why: Explanation, request: PlanRequest) -> list[str]:

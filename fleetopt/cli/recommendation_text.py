@@ -56,8 +56,7 @@ def _lines(it: Recommendation) -> Iterator[str]:
             f"{percent(tried.not_eligible_share, 0)}, failed {percent(tried.failed_share, 0)}"
         )
     if it.depends_on:
-        figures = [f"{one.figure} of {one.profile} ({_effect(one)})" for one in it.depends_on]
-        yield f"{_INDENT}depends most on: {', '.join(figures)}"
+        yield f"{_INDENT}depends most on: {'; '.join(map(effect_text, it.depends_on))}"
     for check in it.profile_checks:
         yield (
             f"{_INDENT}{check.pool} pool's P99 TTFT seen {seconds(check.observed_ttft_p99_s)}, "
@@ -77,10 +76,14 @@ def _lines(it: Recommendation) -> Iterator[str]:
         yield f"{_INDENT}ALERT {alert.kind.value}: {alert.text}"
 
 
-def _effect(one: ProfileEffect) -> str:
-    if one.cost_ratio is None:
-        return "a tenth worse: no fleet meets the target"
-    return f"a tenth worse: {percent(one.cost_ratio)} more"
+def effect_text(one: ProfileEffect) -> str:
+    """Return what a figure of a profile means to the cost."""
+    more = (
+        "no fleet meets the target"
+        if one.cost_ratio is None
+        else f"the fleet costs {percent(one.cost_ratio)} more"
+    )
+    return f"{one.figure} of {one.profile}: a tenth worse, {more}"
 
 
 def headline(it: Recommendation) -> str:

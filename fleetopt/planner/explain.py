@@ -18,6 +18,8 @@ from fleetopt.planner.fixed import best
 from fleetopt.planner.grid import Grid, Index, build
 from fleetopt.planner.outcome import Binding, Plan, PoolPlan
 from fleetopt.planner.pool import load_replicas
+from fleetopt.planner.profile_effects import profile_effects
+from fleetopt.planner.recommendation import ProfileEffect
 from fleetopt.planner.request import PlanRequest
 from fleetopt.planner.search import cells_at, cheapest
 from fleetopt.planner.workload import Workload
@@ -104,6 +106,7 @@ class Explanation:
     higher: Neighbour | None
     sensitivities: tuple[Sensitivity, ...]
     ten_ms_of_slo_per_h: float | None  # mean over ±10 % of the base: replicas are whole
+    depends_on: tuple[ProfileEffect, ...]  # figures of engine profiles, the most first
 
     @property
     def is_flat(self) -> bool:
@@ -153,6 +156,7 @@ def explain(workload: Workload, request: PlanRequest, chosen: Plan) -> Explanati
         higher=_neighbour(points, infeasible, chosen, 1),
         sensitivities=sensitivities,
         ten_ms_of_slo_per_h=_ten_ms(request, chosen.minimised_per_h, sensitivities),
+        depends_on=profile_effects(workload, request, request.boundary_tokens),
     )
 
 
