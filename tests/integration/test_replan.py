@@ -24,7 +24,7 @@ from fleetopt.connectors.recommendation_store import (
 from fleetopt.connectors.wire import RequestBatch, encode_batch
 from fleetopt.pipeline.embedded import EmbeddedBroker
 from fleetopt.planner.forecast.outcome import MethodReason
-from fleetopt.planner.recommendation import Recommendation, Status
+from fleetopt.planner.recommendation import AlertKind, CheckState, Recommendation, Status
 from tests.integration.conftest import Kafka
 from tests.worker_process import DEADLINE_S, Place, place_on, send, stop, wait_for, worker
 
@@ -116,7 +116,9 @@ def test_a_trace_gives_the_same_plan_with_services_and_without(
     assert online.status is Status.OK
 
 
-def traffic(fleet: str, seconds: int, rate: int, prompt_tokens: int) -> list[tuple[str, bytes]]:
+def traffic(
+    fleet: str, seconds: int, rate: int, prompt_tokens: int, ttft_s: float | None = None
+) -> list[tuple[str, bytes]]:
     now = time.time()
     return [
         (
@@ -128,6 +130,8 @@ def traffic(fleet: str, seconds: int, rate: int, prompt_tokens: int) -> list[tup
                     ts=[now - seconds + second + row / rate for row in range(rate)],
                     p=[prompt_tokens + row for row in range(rate)],
                     o=[100] * rate,
+                    t=None if ttft_s is None else [ttft_s] * rate,
+                    w=None if ttft_s is None else [0] * rate,
                 )
             ),
         )
@@ -152,6 +156,33 @@ def test_load_over_its_limit_is_answered_before_the_interval(
         assert stop(process) == 0
     assert "load_crossed_limit" in grown.reasons
     assert (grown.short_replicas or 0) > (resumed.short_replicas or 0)
+
+
+def test_first_tokens_that_belie_the_profile_are_told(
+    place: Place, fleet: str, tmp_path: Path
+) -> None:
+    """Requests wait a minute where the profile says that they wait a fraction of a second."""
+    with worker(place, tmp_path / "log", **LIVE) as process:
+        send(place, [*traffic(fleet, 10, 100, 500)])
+        first = published(place, fleet)
+        deadline = time.monotonic() + DEADLINE_S
+        told = first
+        while not any(one.kind is AlertKind.PROFILE_MISMATCH for one in told.alerts):
+            assert time.monotonic() < deadline, told
+            send(place, [*traffic(fleet, 1, 100, 500, ttft_s=60.0)])
+            time.sleep(1.0)
+            told = published(place, fleet, lambda it: it.revision >= first.revision)
+        assert stop(process) == 0
+    assert first.depends_on
+    assert first.profile_checks == ()
+    (check,) = told.profile_checks
+    assert (check.pool, check.state) == ("short", CheckState.OUTSIDE)
+    assert check.observed_ttft_p99_s == pytest.approx(60.0, rel=0.1)
+    assert check.predicted_high_s < 10.0
+    assert check.measurement is not None
+    assert "h100/qwen3-32b/tp2" in check.measurement
+    (alert,) = [one for one in told.alerts if one.kind is AlertKind.PROFILE_MISMATCH]
+    assert check.measurement in alert.text
 
 
 def test_silence_is_unknown_and_holds_the_plan(place: Place, fleet: str, tmp_path: Path) -> None:
